@@ -101,5 +101,8 @@ if(ZEROLAB_BUILD_TESTS)
   zerolab_dependency(Catch2 3.4 Catch2::Catch2WithMain catch2/catch_test_macros.hpp
     https://github.com/catchorg/Catch2/archive/refs/tags/v3.7.1.tar.gz
     c991b247a1a0d7bb9c39aa35faf0fe9e19764213f28ffba3109388e62ee0269c "catch2 of version 3")
+elseif(ZEROLAB_BUILD_PROGRAMS)   # the checks of exercises are Catch2 cases; without it there are none
+  find_package(Catch2 3.4 QUIET)
+  zerolab_use_catch2_sources()
 endif()
 set(CMAKE_PREFIX_PATH "${zerolab_prefix_path}")

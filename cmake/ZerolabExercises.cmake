@@ -1,58 +1,66 @@
-# The exercises in tutorials/exercises. The grader, which judges, is part of the program. The side that
-# measures is one archive per exercise, libexercise_NN_name.a; the grader links it with the student's
-# object file. What the grader needs for that is written to exercises/exercises.json.
+# The exercises in tutorials/exercises. Three programs take part in a check: zerolab, which compiles the
+# student's file and starts the judge; the judge, zerolab-judge, whose Catch2 cases are the checks; and the
+# student's program, which is their object file and one archive, libexercise_NN_name.a, that runs their code
+# and records what it does. What zerolab needs for that is written to exercises/exercises.json.
 #
-# In a folder NN_name: checks*.cpp judge, measure*.cpp measure, *_case.cpp belong to both sides. In the
-# folder stages, which three exercises share: judge_*, measure_* and watched_*, and all others.
+# In a folder NN_name: checks*.cpp judge, measure.cpp measures, *_case.cpp belong to both. 05 to 07 share the
+# folder stages: check*.cpp judge, course_training.cpp belongs to both, all others measure.
 set(folder "${PROJECT_SOURCE_DIR}/tutorials/exercises")
 set(ZEROLAB_EXERCISES_FOLDER "${PROJECT_BINARY_DIR}/exercises")
-file(GLOB both CONFIGURE_DEPENDS "${folder}/grader/record.cpp" "${folder}/stages/*.cpp")
-set(judging ${both})
-set(measuring ${both})
-list(FILTER judging EXCLUDE REGEX "/(measure|watched)_[^/]*$")
-list(FILTER measuring EXCLUDE REGEX "/judge_[^/]*$")
-set(child child_main sandbox heap_count)
-list(TRANSFORM child REPLACE ".+" "${folder}/grader/\\0.cpp")
+# Those whose checks are Catch2 cases. Later: all folders [0-9][0-9]_*.
+set(exercises 01_rms_norm 05_zero1 06_zero2 07_zero3)
 
 # --- the side that measures ---------------------------------------------------------------------------
 
 set(stepping lesson/picture lesson/stepper terminal/memory_bar terminal/terminal)   # for --step
 list(APPEND stepping recording/holdings recording/rank_recording recording/recording)
 list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/\\0.cpp")
-add_library(zerolab_exercise_child OBJECT ${measuring} ${child} ${stepping})
-target_link_libraries(zerolab_exercise_child PRIVATE zerolab::zerolab zerolab_flags)
+add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${folder}/judge/record.cpp")
+add_library(zerolab_exercise_stages OBJECT ${stepping} "${folder}/stages/measure.cpp"
+  "${folder}/stages/watched_stage.cpp" "${folder}/stages/course_training.cpp")
+foreach(part zerolab_exercise_child zerolab_exercise_stages)
+  target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags)
+endforeach()
 add_custom_target(zerolab_exercises)
 
-# zerolab_exercise(05_zero1 sources…): the archive with main() and the checks of an exercise.
-function(zerolab_exercise name)
-  add_library(exercise_${name} STATIC ${ARGN} $<TARGET_OBJECTS:zerolab_exercise_child>)
+foreach(name IN LISTS exercises)
+  file(GLOB measuring CONFIGURE_DEPENDS "${folder}/${name}/measure.cpp" "${folder}/${name}/*_case.cpp")
+  if(NOT measuring)
+    set(measuring $<TARGET_OBJECTS:zerolab_exercise_stages>)
+  endif()
+  add_library(exercise_${name} STATIC ${measuring} $<TARGET_OBJECTS:zerolab_exercise_child>)
   target_link_libraries(exercise_${name} PRIVATE zerolab::zerolab zerolab_flags)
   set_target_properties(exercise_${name} PROPERTIES
     ARCHIVE_OUTPUT_DIRECTORY "${ZEROLAB_EXERCISES_FOLDER}" LINKER_LANGUAGE CXX)
-endfunction()
-
-file(GLOB exercises RELATIVE "${folder}" CONFIGURE_DEPENDS "${folder}/[0-9][0-9]_*/measure.cpp")
-list(TRANSFORM exercises REPLACE "/.*" "")
-foreach(name IN LISTS exercises)
-  file(GLOB measuring CONFIGURE_DEPENDS "${folder}/${name}/measure*.cpp" "${folder}/${name}/*_case.cpp")
-  zerolab_exercise(${name} ${measuring})
   add_dependencies(zerolab_exercises exercise_${name})
-  string(SUBSTRING ${name} 0 2 number)
-  list(APPEND makers exercise_${number})
+  file(GLOB checks CONFIGURE_DEPENDS "${folder}/${name}/checks*.cpp" "${folder}/${name}/*_case.cpp")
+  list(APPEND judging ${checks})
 endforeach()
 
-# --- the side that judges -----------------------------------------------------------------------------
+# --- zerolab's side, and the judge --------------------------------------------------------------------
 
-file(GLOB grader CONFIGURE_DEPENDS "${folder}/grader/*.cpp" "${folder}/grader/rules/*.cpp"
-  "${folder}/[0-9][0-9]_*/checks*.cpp" "${folder}/[0-9][0-9]_*/*_case.cpp")
-list(REMOVE_ITEM grader ${child} "${folder}/grader/record.cpp")
-add_library(zerolab_grader OBJECT ${grader} ${judging})
-zerolab_unity(zerolab_grader ${grader} ${judging})
+file(GLOB grader CONFIGURE_DEPENDS "${folder}/grader/*.cpp")
+add_library(zerolab_grader OBJECT ${grader})
+zerolab_unity(zerolab_grader ${grader})
 target_compile_options(zerolab_grader PRIVATE ${ZEROLAB_UNOPTIMISED})
 target_link_libraries(zerolab_grader PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
-list(JOIN makers "," makers)
-set_source_files_properties("${folder}/grader/exercises.cpp" PROPERTIES
-  COMPILE_DEFINITIONS "ZEROLAB_EXERCISES=${makers}")
+
+file(GLOB shared CONFIGURE_DEPENDS "${folder}/stages/check*.cpp")
+list(APPEND shared "${folder}/stages/course_training.cpp" "${folder}/grader/child_process.cpp")
+foreach(part judge numbers record)
+  list(APPEND shared "${folder}/judge/${part}.cpp")
+endforeach()
+set(judge "")
+if(TARGET Catch2::Catch2)
+  add_executable(zerolab_judge EXCLUDE_FROM_ALL ${judging} ${shared})
+  set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge)
+  target_link_libraries(zerolab_judge PRIVATE
+    zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json Catch2::Catch2)
+  add_dependencies(zerolab_exercises zerolab_judge)
+  set(judge "$<TARGET_FILE:zerolab_judge>")
+else()
+  message(STATUS "The exercises cannot be graded: Catch2 3.4 is not installed.")
+endif()
 
 # --- exercises.json -------------------------------------------------------------------------------------
 
@@ -72,8 +80,8 @@ endif()
 string(REPLACE "," "$<COMMA>" linking "${CMAKE_EXE_LINKER_FLAGS}")
 separate_arguments(linking UNIX_COMMAND "${linking}")
 
-# zerolab_toolchain(file includes archives library folder-of-the-library texts source)
-function(zerolab_toolchain output include archives library library_folder texts source)
+# zerolab_toolchain(file includes archives library folder-of-the-library judge texts source)
+function(zerolab_toolchain output include archives library library_folder judge texts source)
   set(link ${linking} "${archives}/libexercise_{exercise}.a" "${library}" ${libraries} ${system})
   if(ZEROLAB_ARCH STREQUAL "portable")
     list(APPEND link "-Wl$<COMMA>-rpath$<COMMA>${library_folder}")
@@ -89,6 +97,7 @@ function(zerolab_toolchain output include archives library library_folder texts 
   \"link\": [
     \"$<JOIN:${link},${or_next}>\"
   ],
+  \"judge\": \"${judge}\",
   \"exercises\": \"${texts}\",
   \"source\": \"${source}\"
 }
@@ -101,7 +110,7 @@ if(CCACHE)
 endif()
 zerolab_toolchain("${ZEROLAB_EXERCISES_FOLDER}/exercises.json" "${PROJECT_SOURCE_DIR}"
   "${ZEROLAB_EXERCISES_FOLDER}" $<TARGET_FILE:zerolab> $<TARGET_FILE_DIR:zerolab>
-  "${folder}" "${PROJECT_SOURCE_DIR}" ${ccache})
+  "${judge}" "${folder}" "${PROJECT_SOURCE_DIR}" ${ccache})
 
 # --- installed: everything in one folder, which find_toolchain() finds from the program ------------------
 
@@ -111,7 +120,11 @@ if(ZEROLAB_INSTALL)
   file(RELATIVE_PATH to_headers "${prefix}/${installed}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}/zerolab")
   file(RELATIVE_PATH to_library "${prefix}/${installed}" "${CMAKE_INSTALL_FULL_LIBDIR}")
   zerolab_toolchain("${ZEROLAB_EXERCISES_FOLDER}/installed/exercises.json" "{here}/${to_headers}" "{here}"
-    "{here}/${to_library}/$<TARGET_FILE_NAME:zerolab>" "{here}/${to_library}" "{here}" "")
+    "{here}/${to_library}/$<TARGET_FILE_NAME:zerolab>" "{here}/${to_library}"
+    "{here}/zerolab-judge" "{here}" "")
+  if(judge)
+    install(TARGETS zerolab_judge RUNTIME DESTINATION "${installed}")
+  endif()
   install(FILES "${ZEROLAB_EXERCISES_FOLDER}/installed/exercises.json" DESTINATION "${installed}")
   foreach(name IN LISTS exercises)
     install(TARGETS exercise_${name} ARCHIVE DESTINATION "${installed}")

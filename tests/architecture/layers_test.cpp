@@ -42,7 +42,8 @@ const std::vector<Package> packages = {
     {"nlohmann-json", "nlohmann/.*", ".*\\.cpp", "only in .cpp files"},
     {"CLI11", "CLI/.*", "tutorials/(zerolab|lesson)/.*\\.cpp",
      "only in .cpp files of tutorials/zerolab/ and lesson/"},
-    {"Catch2", "catch2/.*", "tests/.*", "only in tests/"},
+    {"Catch2", "catch2/.*", "(tests|tutorials/exercises/(judge|stages|[0-9][0-9]_[^/]*))/.*",
+     "only in tests/ and in the checks of exercises"},
 };
 
 std::string wrong_with_system_include(const File& file, const std::string& included) {

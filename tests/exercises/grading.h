@@ -1,28 +1,34 @@
-// Grades files in tests, and the tests' own exercise: `double zl::exercises::answer(double)`.
+// Grades files in tests.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
+#include "tests/paths.h"
 #include "tutorials/exercises/grader/grade.h"
 
 namespace zl::exercises {
 
 // Of the zerolab that is tested.
-const Toolchain& toolchain();
+inline const Toolchain& toolchain() {
+  static const Toolchain one = read_toolchain(
+      (std::filesystem::path(ZEROLAB_BINARY).parent_path() / "exercises/exercises.json").string());
+  return one;
+}
 
-// Its checks, in groups: "answer" of group "first"; "threads", "errors" and "heap".
-const Exercise& probe();
-
-// A student's file of that exercise, which includes its header.
-std::string probe_file(const std::string& body);
-
-// Grades a file of this content.
-Grade grade_text(const Exercise& exercise, const std::string& text,
-                 const GradeOptions& options = {});
+inline const std::vector<Exercise>& exercises() {
+  static const std::vector<Exercise> all = all_exercises(toolchain());
+  return all;
+}
 
 // The first check that failed, "refused", or "".
-std::string first_failure(const Grade& grade);
+inline std::string first_failure(const Grade& grade) {
+  if (!grade.refused.empty()) return "refused";
+  return grade.first_failure() == nullptr ? "" : grade.first_failure()->check.name;
+}
 // What is said about it.
-std::string diagnosis(const Grade& grade);
+inline std::string diagnosis(const Grade& grade) {
+  return grade.first_failure() == nullptr ? grade.refused : grade.first_failure()->meaning;
+}
 
 }  // namespace zl::exercises

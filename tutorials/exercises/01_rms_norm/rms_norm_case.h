@@ -6,7 +6,7 @@
 
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises::rms_norm_checks {
 

@@ -1,53 +1,51 @@
 #include "tutorials/exercises/grader/child_process.h"
 
 #include <fcntl.h>
-#include <poll.h>
+#include <grp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
+#include <fstream>
+#include <sstream>
+#include <thread>
 
 #include "stages/train/trainer.h"
 #include "tensor/error.h"
-#include "tutorials/exercises/grader/descendants.h"
 
 namespace zl::exercises {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
-constexpr int64_t kResultLimit = 64 << 20;  // [B]
-constexpr size_t kLargestInput = 4096;      // [B]
+constexpr uid_t kUnprivileged = 65534;
+constexpr rlim_t kProcesses = 256;  // of a student, threads among them
 
-// Both ends are above the file descriptors that the child uses.
-class Pipe {
+// A file in memory, without a name that another process could open.
+class MemoryFile {
  public:
-  Pipe() {
-    int ends[2];
-    require_input(pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
-    read = fcntl(ends[0], F_DUPFD_CLOEXEC, kResultFile + 1);
-    write = fcntl(ends[1], F_DUPFD_CLOEXEC, kResultFile + 1);
-    ::close(ends[0]);
-    ::close(ends[1]);
-    fcntl(read, F_SETFL, O_NONBLOCK);
+  MemoryFile() : id(fcntl(memfd_create("zerolab", MFD_CLOEXEC), F_DUPFD_CLOEXEC, kResultFile + 1)) {
+    require_input(id >= 0, "no file in memory: ", std::strerror(errno));
   }
-  Pipe(const Pipe&) = delete;
-  ~Pipe() {
-    close(read);
-    close(write);
+  MemoryFile(const MemoryFile&) = delete;
+  ~MemoryFile() { close(id); }
+  // Appends what was written since the last call. False: nothing was.
+  bool read_on(std::string& text) const {
+    char buffer[65536];
+    const size_t before = text.size();
+    for (ssize_t n; (n = pread(id, buffer, sizeof buffer, off_t(text.size()))) > 0;)
+      text.append(buffer, size_t(n));
+    return text.size() > before;
   }
-  static void close(int& end) {
-    if (end >= 0) ::close(std::exchange(end, -1));
-  }
-  int read = -1, write = -1;
+  const int id;
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& words) {
@@ -58,61 +56,92 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 }
 
 // What compilers, their cache, the loader and CUDA need; LANG=C, so that messages are the same.
-// Temporary files go into `folder`, where the caller removes those of processes that were killed.
-std::vector<std::string> environment(const std::string& folder) {
-  std::vector<std::string> all = {"LANG=C"};
-  if (!folder.empty()) all.push_back("TMPDIR=" + folder);
+std::vector<std::string> environment(const ChildLimits& limits) {
+  std::vector<std::string> all = limits.environment;
+  all.push_back("LANG=C");
+  if (!limits.folder.empty()) all.push_back("TMPDIR=" + limits.folder);
   for (const char* name : {"PATH", "HOME", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CCACHE_DIR",
                            "CCACHE_CONFIGPATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
     if (const char* value = std::getenv(name)) all.push_back(std::string(name) + "=" + value);
   return all;
 }
 
-struct Start {
-  const std::vector<char*>&words, &environment;
-  pid_t parent;
-  int input, output, result, failure;
-  const ChildLimits& limits;
-};
-
-// A limit that is lower already stays.
+// Never above the limit that is there.
 void limit(int resource, rlim_t value) {
+  const auto which = __rlimit_resource_t(resource);
   rlimit now{};
-  getrlimit(__rlimit_resource_t(resource), &now);
+  getrlimit(which, &now);
   now.rlim_cur = now.rlim_max = std::min(value, now.rlim_max);
-  setrlimit(__rlimit_resource_t(resource), &now);
+  setrlimit(which, &now);
 }
+
+// All processes and threads of this machine: a user has at most as many.
+rlim_t processes_now() {
+  std::ifstream in("/proc/loadavg");  // "0.2 0.3 0.1 2/345 6789"
+  std::string word;
+  for (int i = 0; i < 4; ++i) in >> word;
+  return rlim_t(std::strtoul(word.c_str() + word.find('/') + 1, nullptr, 10));
+}
+
+struct Start {
+  const std::vector<char*>&words, &variables;
+  const ChildLimits& limits;
+  int output, result, failure;
+  pid_t parent;
+  rlim_t processes;
+};
 
 // Runs in the new process, before its program. Only errno comes back, through `failure`.
 [[noreturn]] void become(const Start& start) {
   setsid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != start.parent) _exit(1);  // it died before the line above
-  dup2(start.input, STDIN_FILENO);
+  if (dup2(open("/dev/null", O_RDONLY), STDIN_FILENO) < 0) _exit(127);
   dup2(start.output, STDOUT_FILENO);
   dup2(start.output, STDERR_FILENO);
   dup2(start.result, kResultFile);
   close_range(kResultFile + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-  for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   limit(RLIMIT_CORE, 0);
+  limit(RLIMIT_FSIZE, rlim_t(start.limits.file));
   if (start.limits.memory > 0) limit(RLIMIT_AS, rlim_t(start.limits.memory));
-  if (start.limits.file > 0) limit(RLIMIT_FSIZE, rlim_t(start.limits.file));
+  if (start.limits.student) {
+    limit(RLIMIT_NPROC, start.processes + kProcesses);
+    if (getuid() == 0 && setgroups(0, nullptr) == 0 &&
+        setresgid(kUnprivileged, kUnprivileged, kUnprivileged) == 0)
+      (void)!setresuid(kUnprivileged, kUnprivileged, kUnprivileged);
+  }
+  prctl(PR_SET_PDEATHSIG, start.limits.student ? SIGKILL : SIGTERM);
+  if (getppid() != start.parent) _exit(127);  // it died before the line above
   if (start.limits.folder.empty() || chdir(start.limits.folder.c_str()) == 0)
-    execvpe(start.words[0], start.words.data(), start.environment.data());
+    execvpe(start.words[0], start.words.data(), start.variables.data());
   const int error = errno;
   (void)!write(start.failure, &error, sizeof error);
   _exit(127);
 }
 
-// Moves what is there into `text`; false at the end.
-bool drain(int from, std::string& text) {
-  std::array<char, 65536> buffer;
-  const ssize_t n = read(from, buffer.data(), buffer.size());
-  if (n > 0) text.append(buffer.data(), size_t(n));
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+pid_t started(Start start) {
+  MemoryFile failure;
+  int ends[2];  // closed on both sides when the program runs
+  require_input(pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
+  start.failure = failure.id;
+  const pid_t id = fork();
+  if (id == 0) {
+    close(ends[0]);
+    become(start);
+  }
+  close(ends[1]);
+  char byte;
+  while (id > 0 && read(ends[0], &byte, 1) < 0 && errno == EINTR) continue;
+  close(ends[0]);
+  require_input(id > 0, "a process could not be started: ", std::strerror(errno),
+                "; see ulimit -u");
+  std::string text;
+  if (!failure.read_on(text)) return id;
+  waitpid(id, nullptr, 0);
+  int error = 0;
+  std::memcpy(&error, text.data(), sizeof error);
+  throw InputError(str("'", start.words[0], "' cannot be started: ", std::strerror(error)));
 }
 
 bool has_ended(pid_t id, ChildEnd& end) {
@@ -123,82 +152,55 @@ bool has_ended(pid_t id, ChildEnd& end) {
   return true;
 }
 
-// Reads both pipes while the child runs, and says how it ended.
-class Watch {
- public:
-  Watch(Pipe& output, Pipe& result, const ChildLimits& limits)
-      : output_(output), result_(result), limits_(limits) {}
-
-  void run(pid_t id, const std::function<bool()>& interrupted) {
-    while (!has_ended(id, end_)) {
-      if (interrupted && interrupted()) throw Interrupted();
-      end_.timed_out = seconds() > limits_.time.count();
-      if (end_.timed_out || end_.too_much_output) return;
-      read_for(20);
-    }
+// Kills this process's children until there are none: those of a child that was killed become this
+// process's.
+void kill_descendants() {
+  const std::string list = str("/proc/self/task/", gettid(), "/children");
+  for (const auto end = Clock::now() + 10s; Clock::now() < end;) {
+    std::ifstream children(list);
+    for (pid_t id = 0; children >> id;) kill(id, SIGKILL);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
+    if (errno == ECHILD) return;
+    std::this_thread::sleep_for(1ms);
   }
-  // After all processes ended that could write.
-  ChildEnd take() {
-    end_.seconds = seconds();
-    while (output_.read >= 0 || result_.read >= 0) {
-      if (!read_for(0)) break;
-    }
-    return std::move(end_);
-  }
+}
 
- private:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-
-  // Whether anything came.
-  bool read_for(int milliseconds) {
-    std::array<pollfd, 2> ends{pollfd{output_.read, POLLIN, 0}, pollfd{result_.read, POLLIN, 0}};
-    if (poll(ends.data(), ends.size(), milliseconds) <= 0) return false;
-    std::string text;
-    if (ends[0].revents != 0 && !drain(output_.read, text)) Pipe::close(output_.read);
-    if (ends[1].revents != 0 && !drain(result_.read, end_.result)) Pipe::close(result_.read);
-    written_ += int64_t(text.size());
-    end_.output += text.substr(0, size_t(limits_.kept_output) - end_.output.size());
-    end_.too_much_output = written_ > limits_.output || int64_t(end_.result.size()) > kResultLimit;
-    return !end_.too_much_output;
-  }
-
-  Pipe &output_, &result_;
-  const ChildLimits& limits_;
-  const Clock::time_point begin_ = Clock::now();
-  ChildEnd end_;
-  int64_t written_ = 0;  // [B]
-};
+// SIGTERM lets a judge kill the student's program, and a compiler remove its files.
+void stop(pid_t id, bool student) {
+  ChildEnd end;
+  if (!student) kill(-id, SIGTERM);
+  for (int i = 0; i < 200 && !student && !has_ended(id, end); ++i)
+    std::this_thread::sleep_for(10ms);
+  kill(-id, SIGKILL);
+  if (student) kill_descendants();
+  waitpid(id, nullptr, 0);
+}
 
 }  // namespace
 
-ChildEnd run_child(const std::vector<std::string>& command, const ChildLimits& limits,
-                   const std::function<bool()>& interrupted) {
-  Pipe input, output, result, failure;
-  require(limits.input.size() <= kLargestInput, "the input of a process is too long");
-  (void)!write(input.write, limits.input.data(), limits.input.size());  // a pipe holds as much
-  Pipe::close(input.write);
-  const std::vector<std::string> variables = environment(limits.folder);
+ChildEnd run_child(const std::vector<std::string>& command, const ChildLimits& limits) {
+  if (limits.student) prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const MemoryFile output, result;
+  const std::vector<std::string> variables = environment(limits);
   const std::vector<char*> words = pointers(command), settings = pointers(variables);
-  const Start start{words,        settings,     getpid(),      input.read,
-                    output.write, result.write, failure.write, limits};
-  Watch watch(output, result, limits);
-  {
-    const DescendantGuard child([&] {
-      const pid_t id = fork();
-      if (id == 0) become(start);
-      require_input(id > 0, "a process could not be started: ", std::strerror(errno),
-                    "; see ulimit -u");
-      return id;
-    });
-    for (Pipe* pipe : {&output, &result, &failure}) Pipe::close(pipe->write);
-    fcntl(failure.read, F_SETFL, 0);
-    int error = 0;
-    // Ends when the program runs, which closes the other side.
-    const ssize_t n = read(failure.read, &error, sizeof error);
-    require_input(n <= 0, "'", command[0], "' cannot be started: ", std::strerror(error));
-    watch.run(child.id(), interrupted);
+  const auto begin = Clock::now();
+  const pid_t id =
+      started({words, settings, limits, output.id, result.id, -1, getpid(), processes_now()});
+  ChildEnd end;
+  while (!has_ended(id, end)) {
+    if (limits.interrupted && limits.interrupted()) {
+      stop(id, limits.student);
+      throw Interrupted();
+    }
+    end.timed_out = Clock::now() - begin > limits.time;
+    if (end.timed_out) break;
+    std::this_thread::sleep_for(2ms);
+    if (limits.on_output && output.read_on(end.output)) limits.on_output(end.output);
   }
-  return watch.take();
+  stop(id, limits.student);
+  output.read_on(end.output);
+  result.read_on(end.result);
+  return end;
 }
 
 }  // namespace zl::exercises

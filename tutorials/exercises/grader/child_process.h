@@ -1,4 +1,4 @@
-// A process with limits of time, output and memory that leaves nothing behind.
+// A process with limits of time, memory, files and processes that leaves nothing behind.
 #pragma once
 
 #include <chrono>
@@ -9,32 +9,31 @@
 
 namespace zl::exercises {
 
-inline constexpr int kResultFile = 3;  // the file descriptor of ChildEnd::result
-
 struct ChildLimits {
-  std::chrono::duration<double> time{10};
-  int64_t output = 1 << 20;       // [B] of stdout and stderr together; then it is killed
-  int64_t kept_output = 8 << 10;  // [B] of it that ChildEnd::output keeps
-  int64_t memory = 0;             // [B] of address space; 0: no limit
-  int64_t file = 0;               // [B] of a file that it writes; 0: no limit
-  std::string input;              // its stdin; at most 4 KiB
+  std::chrono::duration<double> time{60};
+  int64_t memory = 0;                    // [B] of address space; 0: no limit
+  int64_t file = 64 << 20;               // [B] of each file that it writes, its output among them
+  std::vector<std::string> environment;  // "NAME=VALUE", beside the few that every child gets
   std::string folder;  // where it runs and puts temporary files; "": where this process runs
+  // Root becomes the unprivileged user 65534, and the number of processes has a limit. All
+  // processes that it has started end with it: this process must have no other children.
+  bool student = false;
+  std::function<bool()> interrupted;                         // asked while it runs
+  std::function<void(const std::string& so_far)> on_output;  // while it runs
 };
+
+inline constexpr int kResultFile = 3;  // the file descriptor of ChildEnd::result
 
 struct ChildEnd {
   int code = 0, signal = 0;  // signal: the one that killed it, or 0
-  bool timed_out = false, too_much_output = false;
+  bool timed_out = false;
   std::string output;  // stdout and stderr as they came
-  std::string result;  // what it wrote to kResultFile, at most 64 MiB; more is too_much_output
-  double seconds = 0;
+  std::string result;  // what it wrote to kResultFile
+  bool failed() const { return code != 0 || signal != 0 || timed_out; }
 };
 
-// Runs `command`, a path or a name on PATH and its arguments, in a new session and with few
-// environment variables. When it ends, or its time is up, or `interrupted` is true, every process
-// that it has started is killed, also those in other sessions. So meanwhile this process must start
-// others only through this function, which several threads may call. Throws Interrupted, and
-// InputError if the command cannot be started.
-ChildEnd run_child(const std::vector<std::string>& command, const ChildLimits& limits,
-                   const std::function<bool()>& interrupted = {});
+// Runs `command`, a path or a name on PATH and its arguments, in a new session. Throws Interrupted,
+// and InputError if the command cannot be started.
+ChildEnd run_child(const std::vector<std::string>& command, const ChildLimits& limits);
 
 }  // namespace zl::exercises

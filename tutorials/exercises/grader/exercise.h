@@ -1,63 +1,49 @@
-// An exercise as the grader knows it: its checks, and how each is judged.
+// The exercises that this zerolab can grade, and the toolchain that compiles them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "tutorials/exercises/grader/measure.h"
+#include "tensor/error.h"
 
 namespace zl::exercises {
 
-// Checks are ordered from easy to hard. A failed check skips the rest of its group; one of the
-// first group skips all others.
+// How this zerolab was built: exercises.json, which CMake writes into the build folder and
+// `cmake --install` beside the exercises.
+struct Toolchain {
+  std::string compiler;
+  std::vector<std::string> launcher;  // of the compiler: ccache and its settings, or empty
+  std::vector<std::string> flags;     // "-std=c++20", "-I…"
+  // Of the link, in order; "{exercise}" is the name of the exercise.
+  std::vector<std::string> link;
+  std::string judge;      // the program whose Catch2 cases are the checks
+  std::string exercises;  // the folder that holds 01_…, 02_…
+  std::string source;     // the source tree, which `exercise pack` needs; "" if it is installed
+};
+// Of the running program. Throws InputError if there is none.
+Toolchain find_toolchain();
+// From exercises.json. Throws InputError.
+Toolchain read_toolchain(const std::string& path);
+
+// Checks are ordered from easy to hard (judge/judge.h).
 struct Check {
   std::string name;   // "bits at 3 ranks"
   std::string group;  // "bits"
   int points = 0;     // those of an exercise add up to 100
 };
 
-struct Verdict {
-  bool passed = false;
-  // What a failure means, in the words of the task: "every gradient is 3.00 x the mean: a sum".
-  std::string meaning;
-  // The evidence: numbers, unit, parameter, element, rank. May have several lines.
-  std::string details;
-  // Where the failure begins in rank 0's event stream, or 0 if the check does not
-  // know: --step opens there.
-  int64_t event = 0;
-};
-
 struct Exercise {
   int number = 0;
   std::string name;   // of its folder: "05_zero1"
-  std::string title;  // "ZeRO-1: shard the optimizer state"
+  std::string title;  // of its task: "ZeRO-1: shard the optimizer state"
   std::vector<Check> checks;
-  // What the student's file may use beside the C++ library: headers of ours that it may include,
-  // and beginnings of qualified names of functions of ours that it may call ("zl::Stage::").
-  std::vector<std::string> headers, functions;
-  // Beginnings of qualified names of what it must define ("zl::stage_zero2()"): the only names with
-  // external linkage that the file may define.
-  std::vector<std::string> defines;
-  bool records_events = false;  // whether --step can show its runs
-  // Judges what measure() recorded.
-  Verdict (*judge)(const Check& check, const CheckOptions& options, const Record& record) = nullptr;
+  std::vector<std::string> headers;  // of ours, that start.cpp includes
+  bool records_events() const { return number >= 5 && number <= 7; }  // for --step
 };
 
-// In NN_name/checks.cpp.
-Exercise exercise_01();
-Exercise exercise_02();
-Exercise exercise_03();
-Exercise exercise_04();
-Exercise exercise_05();
-Exercise exercise_06();
-Exercise exercise_07();
-Exercise exercise_08();
-Exercise exercise_09();
-Exercise exercise_10();
-Exercise exercise_11();
-
-const std::vector<Exercise>& all_exercises();
+// Asks the judge for the checks. Throws InputError if the exercises are not built.
+std::vector<Exercise> all_exercises(const Toolchain& toolchain);
 // By number or name: "5", "05", "05_zero1". Throws InputError with the nearest name.
-const Exercise& find_exercise(const std::string& which);
+Exercise find_exercise(const std::string& which, const Toolchain& toolchain);
 
 }  // namespace zl::exercises

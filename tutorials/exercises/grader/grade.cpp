@@ -1,129 +1,61 @@
 #include "tutorials/exercises/grader/grade.h"
 
-#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
-#include <set>
+#include <sstream>
 
-#include "stages/train/trainer.h"
-#include "tensor/error.h"
 #include "tensor/random.h"
+#include "tutorials/exercises/grader/build.h"
 #include "tutorials/exercises/grader/child_process.h"
-#include "tutorials/exercises/grader/sandbox.h"
 #include "tutorials/exercises/grader/temporary_folder.h"
+
+extern char** environ;
 
 namespace zl::exercises {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
 
-// Of one check [s]. CUDA takes seconds to start.
-int patience(const CheckOptions& options) {
-  return (options.device == DeviceKind::cuda ? 60 : 10) * (kSanitized ? 10 : 1);
+// What the judge has written so far, line by line.
+void read_lines(const std::string& text, const std::function<void(const Json&)>& use) {
+  std::istringstream in(text.substr(0, text.rfind('\n') + 1));
+  for (std::string line; std::getline(in, line);)
+    if (const Json json = Json::parse(line, nullptr, false); json.is_object()) use(json);
 }
 
-constexpr int kRankMissing = 4;  // the exit code with which ranks that wait end the process
-constexpr char kNotWritten[] = "not written yet";
-constexpr size_t kShown = 8 << 10;  // [B] of a message of the student's code
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+CheckResult result_of(const Check& check, const Json& json) {
+  const std::string outcome = json["outcome"];
+  return {.check = check,
+          .outcome = outcome == "passed"   ? Outcome::passed
+                     : outcome == "failed" ? Outcome::failed
+                                           : Outcome::skipped,
+          .meaning = json["meaning"],
+          .details = json["details"],
+          .output = json["output"],
+          .event = json["event"],
+          .seconds = json["seconds"]};
 }
 
-Verdict failed(const std::string& meaning, const std::string& details = "") {
-  return {.passed = false, .meaning = meaning, .details = details};
-}
-
-Verdict too_slow(int seconds) {
-  return failed(str("the check ran longer than ", seconds,
-                    " s: an endless loop, or ranks that wait for each other"));
-}
-
-Verdict killed(int signal) {
-  const char* known = sigabbrev_np(signal);
-  const std::string name = known ? std::string("SIG") + known : str("signal ", signal);
-  switch (signal) {
-    case SIGSEGV:
-    case SIGBUS:
-      return failed(
-          "the program crashed (" + name + ")",
-          "It used memory that it does not have: an index out of range, a tensor that was freed or "
-          "never allocated, or a recursion without an end.");
-    case SIGABRT:
-      return failed("the program was aborted (" + name + ")",
-                    "An exception left a function that must not throw, or was thrown while another "
-                    "one was handled, or memory of the heap was overwritten.");
-    case SIGFPE:
-      return failed("the program crashed (" + name + ")", "An integer division by zero.");
-    case SIGXCPU: return failed("the ranks together computed for a minute: an endless loop");
-  }
-  return failed("the program was killed by " + name);
-}
-
-// What measure() or the student's code threw.
-Verdict thrown(const std::string& error) {
-  if (error.starts_with(kNotWritten)) return failed(error.substr(0, kShown));
-  if (error == "std::bad_alloc")
-    return failed("out of memory", "The program may use 2 GiB. What allocates without an end?");
-  const std::string shown = error.size() <= kShown ? error : error.substr(0, kShown) + " …";
-  const size_t line = shown.find('\n');
-  return failed("the code threw an exception: " + shown.substr(0, line),
-                line == std::string::npos ? "" : shown.substr(line + 1));
-}
-
-Verdict judged(const Exercise& exercise, const Check& check, const CheckOptions& options,
-               const ChildEnd& end, uint64_t key) {
-  if (end.timed_out) return too_slow(patience(options));
-  if (end.too_much_output)
-    return failed("the program printed more than 1 MiB and was stopped",
-                  "Print less: the first numbers are enough to see what is wrong.");
-  if (end.signal != 0) return killed(end.signal);
-  Record record;
-  try {
-    record = decode_record(end.code == 0 ? end.result : "", key);
-  } catch (const InputError&) {
-    if (end.code == kRankMissing)
-      return failed("a rank did not come to a collective, or does not return from a function",
-                    "Find out why the rank that is named does not come. " + end.output);
-    if (kSanitized && end.code != 0)
-      return failed("the program was stopped by a sanitizer, which says why in the output");
-    return failed(str("the program ended before the check was over (exit code ", end.code, ")"),
-                  "Do not end it yourself: the check goes on after your function returns.");
-  }
-  if (const auto sandbox = record.texts.find("sandbox"); sandbox != record.texts.end())
-    throw InputError("this machine does not allow the sandbox in which exercises are checked: " +
-                     sandbox->second);
-  const auto error = record.texts.find("error");
-  if (error != record.texts.end()) return thrown(error->second);
-  try {
-    return exercise.judge(check, options, record);
-  } catch (const std::exception& e) {  // the record comes from the student's process
-    return failed("the check measured something else than it should", e.what());
-  }
-}
-
-// Of one check. The child proves with it that the record is the measuring code's.
-uint64_t random_key() {
-  std::random_device random;
-  return (uint64_t(random()) << 32) | random();
-}
-
-CheckResult run(const Exercise& exercise, const Check& check, const std::string& program,
-                const GradeOptions& options) {
-  const auto begin = Clock::now();
-  const bool cuda = options.check.device == DeviceKind::cuda;
-  const uint64_t key = random_key();
-  const ChildEnd end =
-      run_child({program, check.name, std::to_string(options.check.seed), cuda ? "cuda" : "cpu"},
-                {.time = std::chrono::seconds(patience(options.check)),
-                 .input = std::string(reinterpret_cast<const char*>(&key), sizeof key)},
-                options.interrupted);
-  CheckResult result{.check = check, .output = end.output};
-  result.verdict = judged(exercise, check, options.check, end, key);
-  result.outcome = result.verdict.passed ? Outcome::passed : Outcome::failed;
-  result.seconds = since(begin);
-  return result;
+// Runs the program of the check with this one's terminal.
+void show(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  pid_t child = -1;
+  const int error = posix_spawn(&child, all[0], nullptr, nullptr, all.data(), environ);
+  require_input(error == 0, "cannot start the check: ", std::strerror(error));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  require_input(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the program of the check ended ",
+                WIFSIGNALED(status) ? str("with signal ", WTERMSIG(status))
+                                    : str("with exit code ", WEXITSTATUS(status)));
 }
 
 }  // namespace
@@ -135,42 +67,70 @@ int Grade::points() const {
   return sum;
 }
 
-int Grade::most_points() const {
-  int sum = 0;
-  for (const CheckResult& result : results) sum += result.check.points;
-  return refused.empty() ? sum : 100;
+const CheckResult* Grade::first_failure() const {
+  for (const CheckResult& result : results)
+    if (result.outcome == Outcome::failed) return &result;
+  return nullptr;
 }
 
 Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& toolchain,
             const GradeOptions& options) {
   const TemporaryFolder folder;
   Grade grade{.exercise = exercise.name, .file = file};
-  const auto begin = Clock::now();
-  const BuiltProgram built = build(exercise, file, toolchain, folder.path(), options.interrupted);
-  grade.build_seconds = since(begin);
-  grade.refused = built.refused;
-  grade.warnings = built.warnings;
-  if (!grade.refused.empty()) return grade;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string program = build(exercise, toolchain, folder.path(), options.interrupted, grade);
+  grade.build_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (program.empty()) return grade;
 
-  std::set<std::string> failed_groups;
-  bool failed_first = false;
-  for (const Check& check : exercise.checks) {
-    if (options.interrupted && options.interrupted()) throw Interrupted();
-    if (failed_first || failed_groups.count(check.group) != 0) {
-      grade.results.push_back({.check = check});
-      continue;
-    }
-    if (options.on_check) options.on_check(check);
-    grade.results.push_back(run(exercise, check, built.path, options));
-    if (grade.results.back().outcome == Outcome::passed) continue;
-    failed_groups.insert(check.group);
-    failed_first = options.stop_at_first_failure || check.group == exercise.checks.front().group;
-  }
+  std::vector<std::string> judge = {toolchain.judge, program, exercise.name.substr(0, 2),
+                                    std::to_string(options.seed), options.device};
+  if (options.stop_at_first_failure) judge.push_back("--abort");
+  size_t begun = 0;
+  const auto follow = [&](const std::string& so_far) {
+    size_t at = 0;
+    read_lines(so_far, [&](const Json& json) {
+      if (json.contains("begins") && at++ == begun && options.on_check)
+        ++begun, options.on_check(json["begins"]);
+    });
+  };
+  const ChildEnd end = run_child(judge, {.time = std::chrono::minutes(20),
+                                         .file = 512 << 20,
+                                         .interrupted = options.interrupted,
+                                         .on_output = follow});
+  for (const Check& check : exercise.checks) grade.results.push_back({.check = check});
+  size_t done = 0;
+  read_lines(end.output, [&](const Json& json) {
+    for (CheckResult& result : grade.results)
+      if (result.check.name == json.value("check", ""))
+        result = result_of(result.check, json), ++done;
+  });
+  require_input(done == exercise.checks.size() || options.stop_at_first_failure,
+                "the judge ended after ", done, " of ", exercise.checks.size(),
+                " checks (exit code ", end.code, ", signal ", end.signal,
+                "): ", end.output.substr(0, 500));
   return grade;
 }
 
+void show_first_failure(const Exercise& exercise, const Grade& graded, const Toolchain& toolchain,
+                        const GradeOptions& options) {
+  const CheckResult* failed = graded.first_failure();
+  require_input(failed != nullptr, "no check failed, so there is nothing for --step to show");
+  const TemporaryFolder folder;
+  Grade again{.exercise = exercise.name, .file = graded.file};
+  const std::string program = build(exercise, toolchain, folder.path(), {}, again);
+  require_input(!program.empty(), graded.file, ": ", again.refused);
+  std::printf("\n%s, %s:\n", failed->check.name.c_str(),
+              failed->event > 0 ? "from where it fails"
+                                : "from the first event; the check does not know where");
+  std::fflush(stdout);
+  show({program, exercise.name.substr(0, 2), std::to_string(options.seed), options.device,
+        failed->check.name, std::to_string(failed->event)});
+}
+
 uint64_t seed_of(const std::string& student) {
-  uint64_t hash = fnv1a(student);
+  std::random_device random;
+  uint64_t hash = student.empty() ? (uint64_t(random()) << 32) | random() : fnv1a(student);
   hash ^= hash >> 31;  // names that differ in their last letter differ in all bits (splitmix64)
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
   hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;

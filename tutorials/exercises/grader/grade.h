@@ -1,12 +1,11 @@
-// Grades one file: builds it, runs each check in a separate process, and judges what was
-// measured.
+// Grades one file: compiles it, links it with the measuring side of its exercise, and lets the
+// judge check the program. Neither the judge nor this process runs the student's code.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "tutorials/exercises/grader/build.h"
 #include "tutorials/exercises/grader/exercise.h"
 
 namespace zl::exercises {
@@ -16,37 +15,53 @@ enum class Outcome { passed, failed, skipped };
 struct CheckResult {
   Check check;
   Outcome outcome = Outcome::skipped;
-  Verdict verdict;     // of a check that ran
-  std::string output;  // what the student's code printed, shortened
+  std::string meaning;  // what a failure means, in the words of the task
+  std::string details;  // the evidence; may have several lines
+  std::string output;   // what the student's code printed, shortened
+  int64_t event = 0;    // of rank 0, where the failure begins; 0: unknown
   double seconds = 0;
 };
 
 struct Grade {
   std::string exercise, file;
-  std::string refused;   // why no check ran: it does not compile, or uses what it must not
-  std::string warnings;  // of the compiler
+  std::string refused;               // why no check ran: it does not compile or link
+  std::string warnings;              // of the compiler
   std::vector<CheckResult> results;  // empty if refused
   double build_seconds = 0;
 
   int points() const;
-  int most_points() const;
-  bool passed() const { return !results.empty() && points() == most_points(); }
+  bool passed() const { return points() == 100; }
+  const CheckResult* first_failure() const;  // nullptr: none
 };
 
 struct GradeOptions {
-  CheckOptions check;
+  uint64_t seed = 0;  // sizes, ranks and data follow from it
+  std::string device = "cpu";
   bool stop_at_first_failure = false;
   // Asked between and during the checks; true ends the grading with Interrupted.
-  std::function<bool()> interrupted;
-  std::function<void(const Check&)> on_check;  // before each check that runs
+  std::function<bool()> interrupted = {};
+  std::function<void(const std::string& check)> on_check = {};  // before each check
 };
 
-// Throws Interrupted, UnreadableFile, and InputError if the compiler cannot be started or the
-// machine does not allow the sandbox.
+// A student's file that cannot be read, or is too large. Other InputErrors are about the machine.
+class UnreadableFile : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// Throws Interrupted, UnreadableFile, and InputError if the compiler cannot be started.
 Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& toolchain,
             const GradeOptions& options);
 
-// The seed of a student: sizes, ranks and data follow from it. "" is the public seed.
+// --step: runs the first check that failed in a process that has this one's terminal, and returns
+// when the user leaves. Throws InputError if there is none.
+void show_first_failure(const Exercise& exercise, const Grade& graded, const Toolchain& toolchain,
+                        const GradeOptions& options);
+
+// Tries the compiler, its assembler and its linker, so that a broken one costs no student points.
+void require_compiler(const Toolchain& toolchain);
+
+// The seed of a student; of "" another one each time.
 uint64_t seed_of(const std::string& student);
 
 }  // namespace zl::exercises

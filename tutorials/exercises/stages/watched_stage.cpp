@@ -1,12 +1,9 @@
 #include "tutorials/exercises/stages/watched_stage.h"
 
-#include <algorithm>
 #include <new>
 #include <stdexcept>
 #include <string_view>
 #include <type_traits>
-
-#include "tutorials/exercises/grader/heap_count.h"
 
 namespace zl::exercises {
 namespace {
@@ -34,27 +31,24 @@ void require_unchanged(const UnitState& u, bool pending) {
 
 }  // namespace
 
-// Records one call: what memory, heap and waits gained between its begin and its end.
+// Records one call: what memory and waits gained between its begin and its end.
 class WatchedStage::Watch {
  public:
-  Watch(const WatchedStage& stage, StageFunction function, int unit)
-      : watched_(stage.watched_), heap_(heap_live()) {
-    call_.function = function;
-    call_.unit = unit;
-    call_.event = stage.events().appended();
-    call_.waits = -watched_.comm->waits();
+  Watch(const WatchedStage& stage, StageFunction function, int unit) : watched_(stage.watched_) {
+    call_ = {.function = function,
+             .unit = unit,
+             .event = stage.events().appended(),
+             .waits = -watched_.comm->waits()};
     watched_.call_memory.reset_peak();
     before_ = watched_.call_memory;
-    take_largest_allocation();
   }
   ~Watch() {
     const MemoryLedger& now = watched_.call_memory;
-    call_.heap = heap_live() - heap_;
-    call_.largest_on_heap = take_largest_allocation();
     call_.waits += watched_.comm->waits();
     for (int i = 0; i < kMemoryUses; ++i) {
-      call_.bytes[size_t(i)] = now.live(MemoryUse(i)) - before_.live(MemoryUse(i));
-      call_.most[size_t(i)] = now.peak(MemoryUse(i)) - before_.live(MemoryUse(i));
+      const int64_t live = before_.live(MemoryUse(i));
+      call_.grown[size_t(i)] = now.live(MemoryUse(i)) - live;
+      call_.peak[size_t(i)] = now.peak(MemoryUse(i)) - live;
     }
     watched_.calls.push_back(call_);
   }
@@ -62,29 +56,17 @@ class WatchedStage::Watch {
  private:
   WatchedRank& watched_;
   MemoryLedger before_;
-  int64_t heap_;
   StageCall call_;
 };
 
-// What construction takes of the heap is measured relative to ddp's.
 WatchedStage::WatchedStage(WatchedRank& watched, std::vector<Unit>& units, Communicator& comm,
                            Memories memories, const Options& options)
     : Stage(units, comm, memories, options), watched_(watched) {
   watched_.comm = std::make_unique<LateCommunicator>(comm, memory());
-  watched_.calls.reserve(1 << 14);  // so that recording does not count as heap
   listen(memory().events(), watched_);
-  take_largest_allocation();
-  const int64_t before = heap_live();
-  const auto ddp = file_of(StageKind::ddp).make(units, comm, memories, options);
-  const int64_t heap = heap_live() - before, largest = take_largest_allocation();
-  {
-    const Watch watch(*this, StageFunction::constructor, 0);
-    students_ = file_of(options.stage).make(units, *watched_.comm, memories, options);
-    require(students_ != nullptr, "the function that makes the stage returns nullptr");
-  }
-  StageCall& made = watched_.calls.back();
-  made.heap -= heap;
-  made.largest_on_heap = std::max<int64_t>(0, made.largest_on_heap - largest);
+  const Watch watch(*this, StageFunction::constructor, 0);
+  students_ = students_stage().make(units, *watched_.comm, memories, options);
+  require(students_ != nullptr, "the function that makes the stage returns nullptr");
 }
 
 // What the student's function throws gets its name and the unit's. A CommunicationError names the

@@ -7,6 +7,14 @@
 #include "tutorials/exercises/stages/late_communicator.h"
 #include "tutorials/exercises/stages/stage_calls.h"
 
+namespace zl {
+
+// The student's ZL_STAGE. Its file is compiled with this name for stage_zero1, stage_zero2 and
+// stage_zero3, so that the library's stages do not take its place.
+StageFile students_stage();
+
+}  // namespace zl
+
 namespace zl::exercises {
 
 // What one rank's stage did. It must outlive the rank.

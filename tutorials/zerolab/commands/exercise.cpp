@@ -10,19 +10,17 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/io/small_file.h"
-#include "tutorials/exercises/grader/build.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
-#include "tutorials/zerolab/report/grade_report.h"
 
 namespace zl::cli {
 namespace {
 
-using exercises::all_exercises, exercises::Exercise, exercises::find_exercise;
+using exercises::Exercise, exercises::find_toolchain;
 using Json = nlohmann::ordered_json;
 
 constexpr SmallFile kExerciseFile{"exercise", 1 << 20};
@@ -55,9 +53,8 @@ struct ExerciseCommand {
 };
 
 Json to_json(const Exercise& exercise) {
-  Json json{{"number", exercise.number},       {"name", exercise.name},
-            {"title", exercise.title},         {"file", file_name(exercise)},
-            {"points", most_points(exercise)}, {"headers", exercise.headers},
+  Json json{{"number", exercise.number},   {"name", exercise.name}, {"title", exercise.title},
+            {"file", file_name(exercise)}, {"points", 100},         {"headers", exercise.headers},
             {"checks", Json::array()}};
   for (const auto& check : exercise.checks)
     json["checks"].push_back(
@@ -66,20 +63,19 @@ Json to_json(const Exercise& exercise) {
 }
 
 int list(const ExerciseCommand& command) {
+  const std::vector<Exercise> all = all_exercises(find_toolchain());
   if (command.json) {
     Json json{{"schema", 1}, {"command", "exercise list"}, {"exercises", Json::array()}};
-    for (const Exercise& exercise : all_exercises()) json["exercises"].push_back(to_json(exercise));
+    for (const Exercise& exercise : all) json["exercises"].push_back(to_json(exercise));
     print_json(json);
     return kFine;
   }
   TextTable table;
   table.row({"exercise", "checks", "points"});
-  for (const Exercise& exercise : all_exercises())
-    table.row({two_digits(exercise) + "  " + exercise.title, str(exercise.checks.size()),
-               str(most_points(exercise))});
+  for (const Exercise& exercise : all)
+    table.row({two_digits(exercise) + "  " + exercise.title, str(exercise.checks.size()), "100"});
   std::fputs(table.text().c_str(), stdout);
-  const std::string first = two_digits(all_exercises().front());
-  std::printf("next: %s\n", printable(exercise_command("start " + first + " DIR")).c_str());
+  std::printf("next: %s\n", printable(exercise_command("start 01 DIR")).c_str());
   return kFine;
 }
 
@@ -95,8 +91,9 @@ void make_folder(const std::string& folder) {
 int start(const ExerciseCommand& command) {
   if (command.which.empty() || command.folder.empty())
     throw UsageError("which exercise, into which folder? write: zerolab exercise start NN DIR");
-  const Exercise& exercise = find_exercise(command.which);
-  const std::string from = exercises::find_toolchain().exercises + "/" + exercise.name + "/";
+  const exercises::Toolchain toolchain = find_toolchain();
+  const Exercise exercise = find_exercise(command.which, toolchain);
+  const std::string from = toolchain.exercises + "/" + exercise.name + "/";
   const auto inside = [&](const std::string& name) {
     return (std::filesystem::path(command.folder) / name).lexically_normal().string();
   };
@@ -138,7 +135,7 @@ std::vector<std::string> hints_of(const std::string& page) {
 int hint(const ExerciseCommand& command) {
   if (command.which.empty())
     throw UsageError("a hint for which exercise? write: zerolab exercise hint NN");
-  const Exercise& exercise = find_exercise(command.which);
+  const Exercise exercise = find_exercise(command.which, find_toolchain());
   const std::string file = hints_file(exercise);
   require_input(!file.empty(), "the hints of exercise ", two_digits(exercise),
                 " were left out of this zerolab; ask your teacher");

@@ -7,10 +7,7 @@
 #include <span>
 
 #include "tensor/platform/gpus.h"
-#include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/grader/grade.h"
-#include "tutorials/exercises/grader/step.h"
-#include "tutorials/exercises/grader/temporary_folder.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -24,15 +21,16 @@ namespace zl::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using exercises::Exercise, exercises::find_exercise;
+using exercises::Exercise, exercises::Toolchain;
 
 constexpr const char* kExerciseCheckFooter =
-    R"(Compiles FILE and runs it against the checks of the exercise. Each check is a separate
-process, which may use 10 s and 2 GiB, and may not open files, start processes or connect to
-others. Checks go from easy to hard. A failed check skips the rest of its group; one of the first
+    R"(Compiles FILE and runs it against the checks of the exercise. Each check runs it in a separate
+process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes; another process
+judges what it did. Checks go from easy to hard. A failed check skips the rest of its group; one of the first
 group skips all others. For each failure the output says what it means, and what was measured.
 
---student derives sizes, ranks and data from the name, so that numbers cannot be copied.
+--student derives sizes, ranks and data from the name, so that numbers cannot be copied. Without
+it they are others in each run.
 FILE may be the folder that holds NN_name.cpp, or one .cpp file.
 --json prints Gradescope's results.json. A file that is missing then gets 0 points and the reason.
 --all takes each subfolder of DIR as one student: its name is the ID, and it holds NN_name.cpp or
@@ -49,25 +47,12 @@ file, or no compiler, 74 the CSV file could not be written, 130 Ctrl-C)";
 
 struct CheckCommand {
   std::string which, file, student, all, csv;
-  DeviceKind device = DeviceKind::cpu;
+  std::string device = "cpu";
   bool json = false, quiet = false, force = false, step = false;
 };
 
-// Tries the compiler, its assembler and its linker, so that a broken one costs no student points.
-exercises::Toolchain working_toolchain() {
-  const exercises::Toolchain toolchain = exercises::find_toolchain();
-  const exercises::TemporaryFolder folder;
-  const exercises::ChildEnd end = exercises::run_child(
-      {toolchain.compiler, "-shared", "-x", "c++", "/dev/null", "-o", folder.path() + "/empty.so"},
-      {}, interrupt_requested);
-  require_input(end.code == 0 && end.signal == 0 && !end.timed_out, "the compiler ",
-                toolchain.compiler, ", which compiles the exercises, does not work here: ",
-                shortened(end.output, 1, 300), "Install it (apt: g++), or see that PATH has it");
-  return toolchain;
-}
-
-void require_device(DeviceKind device) {
-  if (device == DeviceKind::cpu) return;
+void require_device(const std::string& device) {
+  if (device == "cpu") return;
   const Gpus found = find_gpus();
   require_input(found.usable(), "--device cuda: ", found.problem,
                 "; use --device cpu, which runs the same checks, or ", found.cure);
@@ -94,11 +79,9 @@ void require_flags(const CheckCommand& command) {
 }
 
 exercises::GradeOptions grade_options(const CheckCommand& command, const std::string& student) {
-  exercises::GradeOptions options;
-  options.check.seed = exercises::seed_of(student);
-  options.check.device = command.device;
-  options.interrupted = interrupt_requested;
-  return options;
+  return {.seed = exercises::seed_of(student),
+          .device = command.device,
+          .interrupted = interrupt_requested};
 }
 
 // Sets file or problem. Links are refused: they could lead to a file of somebody else.
@@ -145,40 +128,26 @@ GradedFile file_to_grade(const CheckCommand& command, const Exercise& exercise) 
 
 // What to type after a failure; "" if there are no hints and no events.
 std::string next_command(const CheckCommand& command, const Exercise& exercise) {
-  const bool hints = !hints_file(exercise).empty(), step = exercise.records_events && !command.step;
+  const bool hints = !hints_file(exercise).empty(),
+             step = exercise.records_events() && !command.step;
   return (hints ? exercise_command("hint " + two_digits(exercise)) : "") +
          (hints && step ? ", or " : "") +
          (step ? "repeat the command with --step: it shows the first failed check event by event"
                : "");
 }
 
-// Shows the first failed check on the terminal, from where its failure begins.
-void show_first_failure(const Exercise& exercise, const GradedFile& graded,
-                        const exercises::Toolchain& toolchain, exercises::CheckOptions options) {
-  for (const exercises::CheckResult& result : graded.grade.results) {
-    if (result.outcome != exercises::Outcome::failed) continue;
-    std::printf("\n%s, %s:\n", result.check.name.c_str(),
-                result.verdict.event > 0 ? "from where it fails"
-                                         : "from the first event; the check does not know where");
-    std::fflush(stdout);
-    options.step_from = result.verdict.event;
-    return step_through(exercise, graded.file, toolchain, result.check, options);
-  }
-  std::fputs("zerolab: no check failed, so there is nothing for --step to show\n", stderr);
-}
-
-int check_one(const CheckCommand& command, const Exercise& exercise) {
-  require_input(!command.step || exercise.records_events,
+int check_one(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
+  require_input(!command.step || exercise.records_events(),
                 "--step: the checks of this exercise record no events; those of 05, 06 and 07 do");
   GradedFile graded = file_to_grade(command, exercise);
   // A submission without the file is a grade, too: Gradescope shows why.
   require_input(command.json || graded.problem.empty(), graded.problem);
   require_device(command.device);
-  const exercises::Toolchain toolchain = working_toolchain();
+  require_compiler(toolchain);
   exercises::GradeOptions options = grade_options(command, command.student);
   Progress progress(int64_t(exercise.checks.size()) + 1, command.quiet);
   if (graded.problem.empty()) progress.item("compiling " + printable_line(graded.file));
-  options.on_check = [&](const exercises::Check& check) { progress.item(check.name); };
+  options.on_check = [&](const std::string& check) { progress.item(check); };
   if (graded.problem.empty())
     graded.grade = exercises::grade(exercise, graded.file, toolchain, options);
   progress.clear();
@@ -186,7 +155,10 @@ int check_one(const CheckCommand& command, const Exercise& exercise) {
                                ? grade_json(exercise, graded)
                                : grade_text(exercise, graded, next_command(command, exercise));
   std::fputs(text.c_str(), stdout);
-  if (command.step) show_first_failure(exercise, graded, toolchain, options.check);
+  if (command.step && graded.grade.first_failure() != nullptr)
+    show_first_failure(exercise, graded.grade, toolchain, options);
+  else if (command.step)
+    std::fputs("zerolab: no check failed, so there is nothing for --step to show\n", stderr);
   return graded.problem.empty() && graded.grade.passed() ? kFine : kFailed;
 }
 
@@ -235,11 +207,11 @@ void write_rows(const CheckCommand& command, const Exercise& exercise,
   csv.commit();
 }
 
-int check_class(const CheckCommand& command, const Exercise& exercise) {
+int check_class(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
   std::vector<GradedFile> all = find_class(command.all, file_name(exercise));
   const OutputFile writable(command.csv, "", command.force);  // or says early that it is not
   require_device(command.device);
-  const exercises::Toolchain toolchain = working_toolchain();
+  require_compiler(toolchain);
   const std::string csv = printable_line(command.csv);
   Progress progress(int64_t(all.size()), command.quiet);
   size_t rows = 0;
@@ -267,13 +239,15 @@ int check_class(const CheckCommand& command, const Exercise& exercise) {
 
 int check(const CheckCommand& command) {
   require_flags(command);
-  const Exercise& exercise = find_exercise(command.which);
-  return command.all.empty() ? check_one(command, exercise) : check_class(command, exercise);
+  const Toolchain toolchain = exercises::find_toolchain();
+  const Exercise exercise = find_exercise(command.which, toolchain);
+  return command.all.empty() ? check_one(command, exercise, toolchain)
+                             : check_class(command, exercise, toolchain);
 }
 
-DeviceKind read_check_device(const std::string& text) {
+std::string read_check_device(const std::string& text) {
   require_input(text == "cpu" || text == "cuda", "'", text, "' is neither cpu nor cuda");
-  return text == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+  return text;
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <set>
 
-#include "tutorials/exercises/grader/build.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/grader/temporary_folder.h"
 #include "tutorials/zerolab/cli/flags.h"
@@ -161,15 +160,15 @@ size_t stage(const PackCommand& command, const fs::path& source, const fs::path&
 }
 
 void compress(const std::string& folder, const std::string& archive) {
-  exercises::ChildLimits limits;
-  limits.time = std::chrono::minutes(5);
+  const exercises::ChildLimits limits{
+      .time = std::chrono::minutes(5), .file = 1 << 30, .interrupted = interrupt_requested};
   // A fixed date, 2020-01-01: a ustar archive keeps nothing else of this machine or user.
   const exercises::ChildEnd end = exercises::run_child(
       {"tar", "--create", "--force-local", "--file", archive, "--format=ustar", "--sort=name",
        "--use-compress-program=gzip -n -9", "--owner=0", "--group=0", "--numeric-owner",
        "--mtime=@1577836800", "--mode=u=rwX,go=rX", "--directory", folder, "zerolab"},
-      limits, interrupt_requested);
-  if (end.code != 0 || end.signal != 0 || end.timed_out)
+      limits);
+  if (end.failed())
     throw OutputError(str("'", archive, "' cannot be written: tar says: ", end.output));
 }
 

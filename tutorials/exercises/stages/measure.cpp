@@ -1,25 +1,18 @@
-#include "tutorials/exercises/stages/measure_stage.h"
+// Exercises 05 to 07: trains with the student's stage and records what it did.
+#include "tutorials/exercises/judge/measure.h"
 
 #include <cstdio>
 
 #include "stages/diagnosis/diagnosis.h"
 #include "stages/train/gradient_bound.h"
-#include "tensor/cpu/cpu_backend.h"
 #include "tensor/kernels.h"
-#include "tutorials/exercises/grader/heap_count.h"
-#include "tutorials/exercises/stages/stage_case.h"
+#include "tutorials/exercises/stages/course_training.h"
 #include "tutorials/exercises/stages/watched_stage.h"
 #include "tutorials/lesson/stepper.h"
 #include "tutorials/recording/holdings.h"
 
 namespace zl::exercises {
 namespace {
-
-// Takes each tensor from the system and gives it back, so that tensors_live() counts tensors.
-class TensorsApart final : public CpuBackend {
- public:
-  int64_t segment() const override { return 0; }
-};
 
 std::vector<double> doubles(const FlatValues& values) { return {values.begin(), values.end()}; }
 
@@ -53,7 +46,6 @@ struct OfRank {
   WatchedRank watched;
   FlatValues gradient, weights, kept_weights, last_weights;
   MemoryLedger rest;
-  int64_t tensors = 0;  // [B] from the system, between steps
 };
 
 // This rank's shards of the parameters as it keeps them between steps.
@@ -75,9 +67,7 @@ TrainingCallbacks reading(const StageCase& c, std::vector<OfRank>& ranks) {
       ranks[size_t(t.comm().rank())].gradient = gradient_shards(t);
   };
   callbacks.at_start = [&](Trainer& t) {
-    OfRank& rank = ranks[size_t(t.comm().rank())];
-    rank.watched.memory.reset_peak();
-    rank.tensors += tensors_live();
+    ranks[size_t(t.comm().rank())].watched.memory.reset_peak();
   };
   callbacks.at_end = [&](Trainer& t) {
     OfRank& rank = ranks[size_t(t.comm().rank())];
@@ -115,7 +105,6 @@ Record record_of(const StageCase& c, const TrainingResult& result,
     put("peak", by_use([&](MemoryUse use) { return rank.rest.peak(use); }));
     put("traffic", rows_of(result.ranks[size_t(r)].log));
     put("calls", to_numbers(rank.watched.calls));
-    if (c.steps == 0) put("tensors", {double(rank.tensors)});
   }
   return record;
 }
@@ -141,15 +130,13 @@ void show(const TrainingSpec& spec, recording::Recording& recording, int64_t fir
 
 }  // namespace
 
-Record measure_stage(StageKind kind, const std::string& check, const CheckOptions& options) {
-  const StageCase c = stage_case(kind, check, options);
+Record measure(const std::string& check, const CheckOptions& options) {
+  const StageCase c = stage_case(check, options);
   const auto data = course_data(c);
   TrainingSpec spec = training_spec(c, *data);
   if (options.device == DeviceKind::cuda) {
     spec.device = DeviceKind::cuda;
     spec.backends = on_gpus(usable_gpus());
-  } else if (c.steps == 0) {
-    spec.backends = [](int) { return RankBackends{.device = std::make_unique<TensorsApart>()}; };
   }
   std::vector<OfRank> ranks(static_cast<size_t>(c.ranks));
   recording::Recording recording(c.ranks);
@@ -157,7 +144,6 @@ Record measure_stage(StageKind kind, const std::string& check, const CheckOption
   spec.make_stage = [&](std::vector<Unit>& units, Communicator& comm, Memories memories,
                         const Options& o) -> std::unique_ptr<Stage> {
     OfRank& rank = ranks[size_t(comm.rank())];
-    rank.tensors = -tensors_live();
     auto watched = std::make_unique<WatchedStage>(rank.watched, units, comm, memories, o);
     if (steps)
       recording.watch(comm, memories.device, recording::holdings(*watched, units, comm.events()));

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "stages/train/trainer.h"
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises {
 
@@ -27,8 +27,8 @@ struct StageCase {
   uint64_t seed = 0;
 };
 
-// Throws InputError for a check that the stages do not have.
-StageCase stage_case(StageKind stage, const std::string& check, const CheckOptions& options);
+// Of exercise 05, 06 or 07.
+StageCase stage_case(const std::string& check, const CheckOptions& options);
 
 // The micro-batches of a case: two rows of five tokens each.
 std::unique_ptr<BatchSource> course_data(const StageCase& c);

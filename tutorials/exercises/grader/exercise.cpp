@@ -1,0 +1,112 @@
+#include "tutorials/exercises/grader/exercise.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tutorials/exercises/grader/child_process.h"
+#include "tutorials/zerolab/cli/nearest.h"
+
+namespace zl::exercises {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kHowToFix[] = "How to fix it: './zl build', or install zerolab";
+
+// Sets title and headers from the texts of the exercise.
+void read_texts(Exercise& exercise, const fs::path& folder) {
+  std::ifstream task(folder / "task.md"), start(folder / "start.cpp");
+  std::string line;
+  std::getline(task, line);  // "# Exercise 05 · ZeRO-1: …"
+  const std::string mark = " · ";
+  exercise.title = line.substr(std::min(line.size(), line.find(mark) + mark.size()));
+  const std::string include = "#include \"";
+  while (std::getline(start, line))
+    if (line.starts_with(include))
+      exercise.headers.push_back(line.substr(include.size(), line.size() - include.size() - 1));
+}
+
+}  // namespace
+
+Toolchain read_toolchain(const std::string& path) {
+  std::ifstream in(path);
+  require_input(in.good(), "cannot read ", path);
+  try {
+    std::stringstream text;
+    text << in.rdbuf();
+    std::string filled = text.str();
+    const std::string here = fs::absolute(path).parent_path().lexically_normal().string();
+    for (size_t at; (at = filled.find("{here}")) != filled.npos;) filled.replace(at, 6, here);
+    const auto json = nlohmann::json::parse(filled);
+    const auto list = [&](const char* key) {
+      auto all = json.at(key).get<std::vector<std::string>>();
+      std::erase(all, "");  // what CMake left out
+      return all;
+    };
+    return {.compiler = json.at("compiler"),
+            .launcher = list("launcher"),
+            .flags = list("flags"),
+            .link = list("link"),
+            .judge = json.at("judge"),
+            .exercises = fs::path(json.at("exercises").get<std::string>()).lexically_normal(),
+            .source = json.at("source")};
+  } catch (const nlohmann::json::exception& e) {
+    throw InputError(str(path, ": ", e.what()));
+  }
+}
+
+Toolchain find_toolchain() {
+  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const char* place : {"exercises", "../share/zerolab/exercises"}) {
+    const fs::path path = program / place / "exercises.json";
+    if (fs::exists(path)) return read_toolchain(path.string());
+  }
+  throw InputError(str("the exercises are not built: there is no exercises/exercises.json in ",
+                       program.string(), ". ", kHowToFix));
+}
+
+std::vector<Exercise> all_exercises(const Toolchain& toolchain) {
+  require_input(!toolchain.judge.empty(),
+                "this zerolab was built without Catch2, so that it cannot grade exercises; install "
+                "Catch2 3.4 or newer (apt: catch2) and build again");
+  require_input(fs::exists(toolchain.judge), "the exercises are not built: there is no ",
+                toolchain.judge, ". ", kHowToFix);
+  std::map<std::string, Exercise> by_number;
+  std::istringstream lines(run_child({toolchain.judge, "--list-tests"}, {}).output);
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    by_number[json["exercise"]].checks.push_back({json["name"], json["group"], json["points"]});
+  }
+  std::vector<Exercise> all;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(toolchain.exercises, error)) {
+    const std::string name = entry.path().filename();
+    const auto found = by_number.find(name.substr(0, 2));
+    if (found == by_number.end() || name.find('_') != 2) continue;
+    Exercise& exercise = all.emplace_back(found->second);
+    exercise.number = std::stoi(found->first);
+    exercise.name = name;
+    read_texts(exercise, entry.path());
+  }
+  std::ranges::sort(all, {}, &Exercise::number);
+  return all;
+}
+
+Exercise find_exercise(const std::string& which, const Toolchain& toolchain) {
+  const bool number = !which.empty() && which.size() <= 2 &&
+                      which.find_first_not_of("0123456789") == std::string::npos;
+  std::vector<std::string> names;
+  std::string list;
+  for (const Exercise& exercise : all_exercises(toolchain)) {
+    if (exercise.name == which || (number && std::stoi(which) == exercise.number)) return exercise;
+    names.push_back(exercise.name);
+    list += (list.empty() ? "" : ", ") + exercise.name;
+  }
+  throw InputError(str("there is no exercise '", which, "'", cli::did_you_mean(which, names),
+                       "\nthe exercises are ", list));
+}
+
+}  // namespace zl::exercises

@@ -1,0 +1,231 @@
+#include "tutorials/exercises/judge/judge.h"
+
+#include <signal.h>
+
+#include <catch2/catch_session.hpp>
+#include <catch2/catch_test_case_info.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
+#include <catch2/reporters/catch_reporter_streaming_base.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "stages/train/trainer.h"
+#include "tensor/error.h"
+#include "tutorials/exercises/grader/child_process.h"
+
+namespace zl::exercises {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRankMissing = 4;        // the exit code with which ranks that wait end the process
+constexpr size_t kShown = 8 << 10;     // [B] of a text of the student's code
+constexpr int64_t kMemory = 2l << 30;  // [B] of address space
+
+struct Verdict {
+  std::string meaning, details, output;
+  int64_t event = 0;
+};
+
+// Of this process: one judge judges one program.
+struct Judging {
+  CheckOptions options;
+  std::vector<std::string> words;  // PROGRAM NUMBER SEED DEVICE
+  std::string check, group, first_group;
+  std::set<std::string> failed_groups;
+  Verdict verdict;
+};
+
+Judging& judging() {
+  static Judging one;
+  return one;
+}
+
+volatile sig_atomic_t terminated = 0;
+
+std::string shortened(const std::string& text) {
+  return text.size() <= kShown ? text : text.substr(0, kShown) + " …";
+}
+
+[[noreturn]] void fail_of_signal(int signal, int64_t most_written) {
+  const char* known = sigabbrev_np(signal);
+  const std::string name =
+      known ? std::string(" (SIG") + known + ")" : str(" (signal ", signal, ")");
+  switch (signal) {
+    case SIGSEGV:
+    case SIGBUS:
+      fail(
+          "the program crashed" + name,
+          "It used memory that it does not have: an index out of range, a tensor that was freed or "
+          "never allocated, or a recursion without an end.");
+    case SIGABRT:
+      fail("the program was aborted" + name,
+           "An exception left a function that must not throw, or was thrown while another one was "
+           "handled, or memory of the heap was overwritten.");
+    case SIGFPE: fail("the program crashed" + name, "An integer division by zero.");
+    case SIGXFSZ:
+      fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
+           "Print less: the first numbers are enough to see what is wrong.");
+  }
+  fail("the program was killed" + name);
+}
+
+[[noreturn]] void fail_of_error(const std::string& error) {
+  if (error.starts_with("not written yet")) fail(shortened(error));
+  if (error == "std::bad_alloc")
+    fail("out of memory", "The program may use 2 GiB. What allocates without an end?");
+  const std::string shown = shortened(error);
+  const size_t line = std::min(shown.find('\n'), shown.size());
+  fail("the code threw an exception: " + shown.substr(0, line),
+       shown.substr(std::min(line + 1, shown.size())));
+}
+
+Record record_of(const ChildEnd& end, const ChildLimits& limits) {
+  if (end.timed_out)
+    fail(str("the check ran longer than ", limits.time.count(),
+             " s: an endless loop, or ranks that wait for each other"));
+  if (end.signal != 0) fail_of_signal(end.signal, limits.file);
+  if (end.code == kRankMissing)
+    fail("a rank did not come to a collective, or does not return from a function",
+         "Find out why the rank that is named does not come. " + shortened(end.output));
+  Record record;
+  try {
+    record = decode_record(end.code == 0 ? end.result : "");
+  } catch (const InputError&) {
+    fail(str("the program ended before the check was over (exit code ", end.code, ")"),
+         "Do not end it yourself: the check goes on after your function returns.");
+  }
+  if (record.texts.contains("error")) fail_of_error(record.texts["error"]);
+  return record;
+}
+
+// Writes a line of JSON for each check that begins or ends, and with --list-tests for each that
+// there is.
+class Lines final : public Catch::StreamingReporterBase {
+ public:
+  using StreamingReporterBase::StreamingReporterBase;
+  static std::string getDescription() { return "what 'zerolab exercise check' reads"; }
+
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    StreamingReporterBase::testCaseStarting(info);
+    Judging& all = judging();
+    all.check = info.name;
+    all.group = tag(info, [](const std::string& t) { return !is_number(t) && !is_points(t); });
+    if (all.first_group.empty()) all.first_group = all.group;
+    all.verdict = {};
+    begin_ = Clock::now();
+    print({{"begins", all.check}});
+  }
+  void assertionEnded(const Catch::AssertionStats& stats) override {
+    Verdict& verdict = judging().verdict;
+    if (stats.assertionResult.isOk() || !verdict.meaning.empty()) return;
+    verdict.meaning = "the check measured something else than it should";
+    verdict.details = std::string(stats.assertionResult.getMessage());
+  }
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    Judging& all = judging();
+    const bool skipped = stats.totals.testCases.skipped > 0,
+               passed = !skipped && stats.totals.testCases.allPassed();
+    if (!passed && !skipped) all.failed_groups.insert(all.group);
+    const std::chrono::duration<double> seconds = Clock::now() - begin_;
+    print({{"check", all.check},
+           {"outcome", skipped  ? "skipped"
+                       : passed ? "passed"
+                                : "failed"},
+           {"meaning", all.verdict.meaning},
+           {"details", all.verdict.details},
+           {"event", all.verdict.event},
+           {"output", shortened(all.verdict.output)},
+           {"seconds", seconds.count()}});
+    StreamingReporterBase::testCaseEnded(stats);
+  }
+  void listTests(const std::vector<Catch::TestCaseHandle>& tests) override {
+    for (const Catch::TestCaseHandle& test : tests) {
+      const Catch::TestCaseInfo& info = test.getTestCaseInfo();
+      for (const Catch::Tag& t : info.tags)
+        if (const std::string number(t.original); is_number(number))
+          print({{"exercise", number},
+                 {"name", info.name},
+                 {"group", tag(info, [](auto& g) { return !is_number(g) && !is_points(g); })},
+                 {"points", std::atoi(tag(info, is_points).c_str())}});
+    }
+  }
+
+ private:
+  static bool is_number(const std::string& t) {
+    return t.size() == 2 && t.find_first_not_of("0123456789") == t.npos;
+  }
+  static bool is_points(const std::string& t) { return t.ends_with(" points"); }
+  template <class Wanted>
+  static std::string tag(const Catch::TestCaseInfo& info, const Wanted& wanted) {
+    for (const Catch::Tag& t : info.tags)
+      if (std::string text(t.original); wanted(text)) return text;
+    return "";
+  }
+  void print(const Json& json) {
+    m_stream << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  }
+
+  Clock::time_point begin_;
+};
+
+CATCH_REGISTER_REPORTER("lines", Lines)
+
+}  // namespace
+
+const std::string& check_name() { return judging().check; }
+const CheckOptions& options() { return judging().options; }
+
+void fail(const std::string& meaning, const std::string& details, int64_t event) {
+  Verdict& verdict = judging().verdict;
+  verdict.meaning = meaning, verdict.details = details, verdict.event = event;
+  FAIL(meaning << "\n" << details);
+  throw std::logic_error("a failed check goes on");
+}
+
+Record observe() {
+  Judging& all = judging();
+  if (all.failed_groups.contains(all.first_group) || all.failed_groups.contains(all.group))
+    SKIP("an earlier check failed");
+  const bool cuda = all.options.device == DeviceKind::cuda;
+  const ChildLimits limits{.time = std::chrono::seconds(cuda ? 60 : 10),
+                           .memory = cuda ? 0 : kMemory,
+                           .file = (cuda ? 256l : 64l) << 20,
+                           .student = true,
+                           .interrupted = [] { return terminated != 0; }};
+  std::vector<std::string> words = all.words;
+  words.push_back(all.check);
+  try {
+    const ChildEnd end = run_child(words, limits);
+    all.verdict.output = end.output;
+    return record_of(end, limits);
+  } catch (const Interrupted&) {
+    std::_Exit(130);  // Catch2 would go on with the next check
+  }
+}
+
+}  // namespace zl::exercises
+
+// zerolab-judge PROGRAM NUMBER SEED DEVICE [options of Catch2], or zerolab-judge --list-tests.
+int main(int argc, char** argv) {
+  using namespace zl::exercises;
+  signal(SIGTERM, [](int) { terminated = 1; });
+  Catch::Session session;
+  std::vector<const char*> words = {argv[0], "--reporter", "lines"};
+  std::string tag;
+  if (argc >= 5) {
+    Judging& all = judging();
+    all.words.assign(argv + 1, argv + 5);
+    all.options = check_options(argv + 2);
+    tag = std::string("[") + argv[2] + "]";
+    words.push_back(tag.c_str());
+  }
+  for (int i = argc >= 5 ? 5 : 1; i < argc; ++i) words.push_back(argv[i]);
+  if (session.applyCommandLine(int(words.size()), words.data()) != 0) return 2;
+  const int failed = session.run();
+  return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,29 @@
+// The side of an exercise that runs the student's code, in a process that is not the judge's.
+//
+// Each exercise defines measure() once, in NN_name/measure.cpp; 05 to 07 share that of stages/.
+// program_main.cpp calls it and writes the record to a file. The judge reads that file when the
+// process has ended, and only then computes what is expected.
+#pragma once
+
+#include "tensor/memory.h"
+#include "tutorials/exercises/judge/record.h"
+
+namespace zl::exercises {
+
+// Measuring and judging process derive the same sizes, ranks and data from it.
+struct CheckOptions {
+  int exercise = 0;   // its number
+  uint64_t seed = 0;  // of the student, or of this run
+  DeviceKind device = DeviceKind::cpu;
+  // Shows the run on the terminal, from this event of rank 0 on; -1: does not.
+  int64_t step_from = -1;
+};
+
+// Of the words NUMBER SEED cpu|cuda, which the judge and the program get.
+CheckOptions check_options(const char* const* words);
+
+// Runs one check on the student's code. With step_from the record may be empty. What it throws
+// reaches the judge as texts["error"].
+Record measure(const std::string& check, const CheckOptions& options);
+
+}  // namespace zl::exercises

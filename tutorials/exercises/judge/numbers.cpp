@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include "tensor/error.h"
+#include "tutorials/exercises/judge/judge.h"
+
+namespace zl::exercises {
+namespace {
+
+using Values = std::vector<double>;
+
+class Comparison {
+ public:
+  explicit Comparison(const Numbers& n) : n_(n), row_(n.row == 0 ? n.must.size() : n.row) {}
+
+  bool equal(const Values& a, const Values& b) const {
+    for (size_t begin = 0; begin < b.size(); begin += row_)
+      if (!equal_row(a, b, begin)) return false;
+    return true;
+  }
+
+  std::string meaning() const {
+    const std::string& what = n_.what;
+    const auto any = [&](bool (*is)(double)) { return std::ranges::any_of(n_.is, is); };
+    if (any([](double v) { return std::isnan(v); }))
+      return what + " has NaN: memory was used that was never written, or was freed";
+    if (any([](double v) { return std::isinf(v); }))
+      return what + " has infinite values: a division by 0, or a factor that is too large";
+    if (!n_.before.empty())
+      if (const std::string said = meaning_of_before(); !said.empty()) return said;
+    if (std::ranges::all_of(n_.is, [](double v) { return v == 0; }))
+      return what + " is zero everywhere: nothing was computed, or the result was not kept";
+    if (const auto factor = common_factor(0, n_.must.size())) return meaning_of_factor(*factor);
+    return meaning_of_rows();
+  }
+
+  std::string evidence() const {
+    size_t first = n_.must.size(), count = 0;
+    for (size_t i = n_.must.size(); i-- > 0;)
+      if (!close(i, n_.is[i], n_.must, i / row_ * row_)) first = i, ++count;
+    if (count == 0) return "";
+    std::string text = row_ == n_.must.size()
+                           ? str("element ", first)
+                           : str("row ", first / row_, ", element ", first % row_);
+    text += str(" is ", n_.is[first], ", must be ", n_.must[first]);
+    if (n_.must[first] != 0 && std::isfinite(n_.is[first]))
+      text += str(" (ratio ", n_.is[first] / n_.must[first], ")");
+    return text + str("; ", count, " of ", n_.must.size(), " values differ");
+  }
+
+ private:
+  double largest(const Values& values, size_t begin) const {
+    double most = 0;
+    for (size_t i = begin; i < std::min(begin + row_, values.size()); ++i)
+      most = std::max(most, std::abs(values[i]));
+    return most;
+  }
+  bool close(size_t i, double is, const Values& must, size_t begin) const {
+    return is == must[i] || std::abs(is - must[i]) <= n_.tolerance * largest(must, begin);
+  }
+  bool equal_row(const Values& a, const Values& b, size_t begin) const {
+    const double allowed = n_.tolerance * largest(b, begin);
+    for (size_t i = begin; i < std::min(begin + row_, b.size()); ++i)
+      if (a[i] != b[i] && !(std::abs(a[i] - b[i]) <= allowed)) return false;
+    return true;
+  }
+
+  // a * must + b * before.
+  bool is_sum(double a, double b) const {
+    Values sum;
+    for (size_t i = 0; i < n_.must.size(); ++i) sum.push_back(a * n_.must[i] + b * n_.before[i]);
+    return equal(n_.is, sum);
+  }
+  std::string meaning_of_before() const {
+    if (is_sum(1, -1)) return "what " + n_.what + " held before is lost: add to it, do not set it";
+    if (is_sum(0, 1)) return "nothing was added to " + n_.what;
+    if (is_sum(1, 1)) return "what " + n_.what + " held before counts twice";
+    if (is_sum(2, -1)) return "the new part of " + n_.what + " was added twice";
+    if (is_sum(2, -2))
+      return "what " + n_.what + " held before was overwritten, and the new part counts twice: " +
+             "the memory that was written is another tensor's too";
+    return "";
+  }
+
+  // By which the right values from `begin` on must be multiplied; nothing if there is no such
+  // number.
+  std::optional<double> common_factor(size_t begin, size_t end) const {
+    size_t at = begin;
+    for (size_t i = begin; i < end; ++i)
+      if (std::abs(n_.must[i]) > std::abs(n_.must[at])) at = i;
+    if (n_.must[at] == 0) return {};
+    const double factor = n_.is[at] / n_.must[at];
+    Values scaled = n_.must;
+    for (double& value : scaled) value *= factor;
+    for (size_t row = begin; row < end; row += row_)
+      if (!equal_row(n_.is, scaled, row)) return {};
+    return factor;
+  }
+  std::string meaning_of_factor(double factor) const {
+    const auto is = [&](double value) {
+      return std::abs(factor - value) <= std::max(1e-6, 10 * n_.tolerance) * std::abs(value);
+    };
+    const std::string every = "every value of " + n_.what + " is ";
+    for (const auto& [name, value] : n_.factors) {
+      if (value == 1) continue;
+      if (is(value)) return str(every, value, " x the right one: times ", name);
+      if (is(1 / value)) return str(every, "1/", value, " of the right one: divided by ", name);
+    }
+    if (is(-1)) return n_.what + " has the wrong sign";
+    if (is(2)) return every + "twice the right one: it was added twice";
+    return str(every, factor, " x the right one");
+  }
+
+  std::string meaning_of_rows() const {
+    std::vector<std::string> right;
+    bool multiples = true;
+    const size_t rows = (n_.must.size() + row_ - 1) / row_;
+    for (size_t begin = 0; begin < n_.must.size(); begin += row_) {
+      if (equal_row(n_.is, n_.must, begin)) right.push_back(str(begin / row_));
+      multiples = multiples && common_factor(begin, std::min(begin + row_, n_.must.size()));
+    }
+    if (rows > 1 && multiples)
+      return "each row of " + n_.what + " is a multiple of the right one, but another multiple: " +
+             "its factor is wrong, not its values";
+    if (right.empty()) return n_.what + " is wrong";
+    std::string list;
+    for (size_t i = 0; i < std::min<size_t>(right.size(), 8); ++i)
+      list += (i == 0 ? "" : ", ") + right[i];
+    return n_.what + " is right in row" + (right.size() > 1 ? "s " : " ") + list + " only";
+  }
+
+  const Numbers& n_;
+  const size_t row_;
+};
+
+}  // namespace
+
+void compare(const Numbers& numbers) {
+  if (numbers.is.size() != numbers.must.size())
+    fail(str(numbers.what, " has ", numbers.is.size(), " values, must have ", numbers.must.size()),
+         numbers.is.empty() ? "Nothing was written to it." : "");
+  const Comparison comparison(numbers);
+  if (!comparison.equal(numbers.is, numbers.must))
+    fail(comparison.meaning(), comparison.evidence());
+}
+
+}  // namespace zl::exercises
