@@ -93,7 +93,7 @@ TEST_CASE("a failure that repeats is shown once, and named after that", "[zerola
   const ScratchFolder folder;
   std::string text = read_file(kReportSource + "/tests/exercises/right/01_rms_norm.cpp");
   const std::string to_weight = "if (saved.weight.needs_gradient())";
-  text.insert(text.find(to_weight) + to_weight.size(), " throw std::runtime_error(\"no rows\");\n");
+  text.insert(text.find(to_weight), to_weight + " throw std::runtime_error(\"no rows\");\n");
   const std::string file = write_file(folder / "mine.cpp", "#include <stdexcept>\n" + text);
   const std::string shown = zerolab({"exercise", "check", "01", file, "-q"}).out;
   CAPTURE(shown);

@@ -13,8 +13,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "stages/train/trainer.h"
@@ -32,7 +34,7 @@ constexpr rlim_t kProcesses = 256;  // of a student, threads among them
 // A file in memory, without a name that another process could open.
 class MemoryFile {
  public:
-  MemoryFile() : id(fcntl(memfd_create("zerolab", MFD_CLOEXEC), F_DUPFD_CLOEXEC, kResultFile + 1)) {
+  MemoryFile() : id(above_the_childs(memfd_create("zerolab", MFD_CLOEXEC))) {
     require_input(id >= 0, "no file in memory: ", std::strerror(errno));
   }
   MemoryFile(const MemoryFile&) = delete;
@@ -46,6 +48,13 @@ class MemoryFile {
     return text.size() > before;
   }
   const int id;
+
+ private:
+  static int above_the_childs(int file) {
+    const int copy = fcntl(file, F_DUPFD_CLOEXEC, kResultFile + 1);
+    close(file);
+    return copy;
+  }
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& words) {
@@ -152,13 +161,32 @@ bool has_ended(pid_t id, ChildEnd& end) {
   return true;
 }
 
-// Kills this process's children until there are none: those of a child that was killed become this
-// process's.
+// All processes that this one has started: the parent of each process is in /proc. Those whose
+// parent has ended are this process's children.
+std::set<pid_t> descendants() {
+  std::map<pid_t, pid_t> parents;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const pid_t id = pid_t(std::strtol(entry.path().filename().c_str(), nullptr, 10));
+    std::string stat;  // "12 (its name) S 7 …"
+    if (id > 0) std::getline(std::ifstream(entry.path() / "stat"), stat, '\0');
+    const size_t end = stat.rfind(')');
+    if (end != stat.npos) parents[id] = pid_t(std::strtol(stat.c_str() + end + 3, nullptr, 10));
+  }
+  std::set<pid_t> found = {getpid()};
+  for (size_t before = 0; before != found.size();) {
+    before = found.size();
+    for (const auto& [id, parent] : parents)
+      if (found.contains(parent)) found.insert(id);
+  }
+  found.erase(getpid());
+  return found;
+}
+
+// They may start others while the list is read: until there is none.
 void kill_descendants() {
-  const std::string list = str("/proc/self/task/", gettid(), "/children");
   for (const auto end = Clock::now() + 10s; Clock::now() < end;) {
-    std::ifstream children(list);
-    for (pid_t id = 0; children >> id;) kill(id, SIGKILL);
+    for (const pid_t id : descendants()) kill(id, SIGKILL);
     while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
     if (errno == ECHILD) return;
     std::this_thread::sleep_for(1ms);

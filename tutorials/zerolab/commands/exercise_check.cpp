@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "tensor/platform/gpus.h"
 #include "tutorials/exercises/grader/grade.h"
@@ -61,21 +62,22 @@ void require_device(const std::string& device) {
 void require_flags(const CheckCommand& command) {
   if (command.which.empty())
     throw UsageError("which exercise? write: zerolab exercise check NN FILE");
-  const bool all = !command.all.empty();
-  const auto refuse = [](bool wrong, const char* sentence) {
+  const bool all = !command.all.empty(), one = !all;
+  const bool odd =
+      std::ranges::any_of(command.student, [](char c) { return std::iscntrl(c) != 0; });
+  const std::pair<bool, const char*> refused[] = {
+      {odd, "--student: the ID has a line break or another control character; write it without"},
+      {all && command.csv.empty(), "--all needs --csv FILE, the file that gets the points"},
+      {all && !command.file.empty(), "--all grades the files below DIR; leave FILE out"},
+      {all && !command.student.empty(),
+       "--student has no effect with --all: the name of each subfolder is the student"},
+      {command.step && (all || command.json),
+       "--step shows one file's check on the terminal; leave out --all and --json"},
+      {all && command.json, "--json is about one file; --all writes --csv FILE"},
+      {one && !command.csv.empty(), "--csv has no effect without --all DIR"},
+      {one && command.force, "--force has no effect without --all DIR"}};
+  for (const auto& [wrong, sentence] : refused)
     if (wrong) throw UsageError(sentence);
-  };
-  refuse(std::ranges::any_of(command.student, [](unsigned char c) { return std::iscntrl(c) != 0; }),
-         "--student: the ID has a line break or another control character; write it without");
-  refuse(all && command.csv.empty(), "--all needs --csv FILE, the file that gets the points");
-  refuse(all && !command.file.empty(), "--all grades the files below DIR; leave FILE out");
-  refuse(all && !command.student.empty(),
-         "--student has no effect with --all: the name of each subfolder is the student");
-  refuse(command.step && (all || command.json),
-         "--step shows one file's check on the terminal; leave out --all and --json");
-  refuse(all && command.json, "--json is about one file; --all writes --csv FILE");
-  refuse(!all && !command.csv.empty(), "--csv has no effect without --all DIR");
-  refuse(!all && command.force, "--force has no effect without --all DIR");
 }
 
 exercises::GradeOptions grade_options(const CheckCommand& command, const std::string& student) {
@@ -184,21 +186,6 @@ std::vector<GradedFile> find_class(const std::string& folder, const std::string&
   return all;
 }
 
-// Grades one student of a class, whose file was found. What the machine does not allow ends the
-// grading: it is no fault of a student.
-void grade_student(const CheckCommand& command, const Exercise& exercise,
-                   const exercises::Toolchain& toolchain, Progress& progress, GradedFile& graded) {
-  try {
-    graded.grade =
-        exercises::grade(exercise, graded.file, toolchain, grade_options(command, graded.student));
-  } catch (const exercises::UnreadableFile& e) {
-    graded.problem = e.what();
-    progress.clear();
-    std::fprintf(stderr, "zerolab: student '%s' was not graded: %s\n",
-                 printable_line(graded.student).c_str(), printable(e.what()).c_str());
-  }
-}
-
 // Replaces the CSV file after each student: a row that is in it stays, whatever happens later.
 void write_rows(const CheckCommand& command, const Exercise& exercise,
                 std::span<const GradedFile> done) {
@@ -219,7 +206,13 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
     for (GradedFile& graded : all) {
       progress.item(printable_line(graded.student));
       if (interrupt_requested()) throw Interrupted();
-      if (graded.problem.empty()) grade_student(command, exercise, toolchain, progress, graded);
+      try {  // what the machine does not allow ends the grading: it is no fault of a student
+        if (graded.problem.empty())
+          graded.grade = exercises::grade(exercise, graded.file, toolchain,
+                                          grade_options(command, graded.student));
+      } catch (const exercises::UnreadableFile& e) {
+        graded.problem = e.what();
+      }
       write_rows(command, exercise, {all.data(), rows + 1});
       ++rows;
     }
@@ -245,11 +238,6 @@ int check(const CheckCommand& command) {
                              : check_class(command, exercise, toolchain);
 }
 
-std::string read_check_device(const std::string& text) {
-  require_input(text == "cpu" || text == "cuda", "'", text, "' is neither cpu nor cuda");
-  return text;
-}
-
 }  // namespace
 
 void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
@@ -260,7 +248,11 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.name("FILE", "", "the file to grade (default: NN_name.cpp in this folder)", command->file);
   flags.name("--student", "ID", "sizes, ranks and data of this student", command->student);
   flags.value("--device", "cpu|cuda", "where the checks compute (default cpu)",
-              [command](const auto& text) { command->device = read_check_device(text); });
+              [command](const auto& text) {
+                require_input(text == "cpu" || text == "cuda", "'", text,
+                              "' is neither cpu nor cuda");
+                command->device = text;
+              });
   flags.toggle("--step", "then show the first failed check event by event (05 to 07)",
                command->step);
   flags.toggle("--json", "print Gradescope's results.json instead of text", command->json);
