@@ -25,10 +25,11 @@ namespace fs = std::filesystem;
 using exercises::Exercise, exercises::Toolchain;
 
 constexpr const char* kExerciseCheckFooter =
-    R"(Compiles FILE and runs it against the checks of the exercise. Each check runs it in a separate
-process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes; another process
-judges what it did. Checks go from easy to hard. A failed check skips the rest of its group; one of the first
-group skips all others. For each failure the output says what it means, and what was measured.
+    R"(Compiles FILE and runs it against the checks of the exercise. Each check runs it in a
+separate process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes; another
+process judges what it did. Checks go from easy to hard. A failed check skips the rest of its
+group; one of the first group skips all others. For each failure the output says what it means,
+and what was measured.
 
 --student derives sizes, ranks and data from the name, so that numbers cannot be copied. Without
 it they are others in each run.
