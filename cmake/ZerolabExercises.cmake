@@ -16,7 +16,7 @@ list(TRANSFORM child REPLACE ".+" "${folder}/grader/\\0.cpp")
 
 # --- the side that measures ---------------------------------------------------------------------------
 
-set(stepping lesson/picture lesson/stepper terminal/memory_bar terminal/terminal)   # for --step
+set(stepping lesson/picture lesson/stepper terminal/terminal)   # for --step
 list(APPEND stepping recording/holdings recording/rank_recording recording/recording)
 list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/\\0.cpp")
 add_library(zerolab_exercise_child OBJECT ${measuring} ${child} ${stepping})
