@@ -12,7 +12,7 @@ set(exercises 01_rms_norm 05_zero1 06_zero2 07_zero3)
 
 # --- the side that measures ---------------------------------------------------------------------------
 
-set(stepping lesson/picture lesson/stepper terminal/memory_bar terminal/terminal)   # for --step
+set(stepping lesson/picture lesson/stepper terminal/terminal)   # for --step
 list(APPEND stepping recording/holdings recording/rank_recording recording/recording)
 list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/\\0.cpp")
 add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${folder}/judge/record.cpp")

@@ -4,7 +4,7 @@
 #include "tensor/error.h"
 #include "tutorials/lesson/lesson.h"
 #include "tutorials/lesson/stepper.h"
-#include "tutorials/terminal/memory_bar.h"
+#include "tutorials/terminal/terminal.h"
 
 namespace zl::lesson {
 namespace {

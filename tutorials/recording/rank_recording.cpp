@@ -155,58 +155,49 @@ RankRecording RankRecorder::finish() const {
 
 namespace {
 
-template <class T>
-void put_all(WireWriter& wire, const std::vector<T>& values) {
-  wire.put(uint64_t(values.size()));
-  for (const T& value : values) wire.put(value);
-}
-void put_all(WireWriter& wire, const std::vector<std::string>& values) {
-  wire.put(uint64_t(values.size()));
-  for (const std::string& value : values) wire.text(value);
+// Both take the members of a recording in the same order.
+void visit(auto& recording, const auto& each) {
+  auto& [machine, step, left_out, micro_batches, left_out_micro_batches, texts, rows, units, events,
+         cells, live, peaks, calls] = recording;
+  each(machine), each(step), each(left_out), each(micro_batches), each(left_out_micro_batches);
+  each(texts), each(rows), each(units), each(events), each(cells), each(live), each(peaks);
+  each(calls);
 }
 
-template <class T>
-void get_all(WireReader& wire, std::vector<T>& values) {
-  for (auto left = wire.get<uint64_t>(); left > 0; --left) values.push_back(wire.get<T>());
-}
-void get_all(WireReader& wire, std::vector<std::string>& values) {
-  for (auto left = wire.get<uint64_t>(); left > 0; --left) values.push_back(wire.text());
-}
+struct Put {
+  WireWriter& wire;
+  void operator()(const std::string& text) const { wire.text(text); }
+  void operator()(const auto& value) const { wire.put(value); }
+  template <class T>
+  void operator()(const std::vector<T>& values) const {
+    wire.put(uint64_t(values.size()));
+    for (const T& value : values) (*this)(value);
+  }
+};
+
+struct Get {
+  WireReader& wire;
+  void operator()(std::string& text) const { text = wire.text(); }
+  void operator()(auto& value) const { value = wire.get<std::decay_t<decltype(value)>>(); }
+  template <class T>
+  void operator()(std::vector<T>& values) const {
+    for (auto left = wire.get<uint64_t>(); left > 0; --left) (*this)(values.emplace_back());
+  }
+};
 
 }  // namespace
 
-std::string encode(const RankRecording& r) {
+std::string encode(const RankRecording& recording) {
   WireWriter wire;
-  wire.text(r.machine).put(r.step).put(r.left_out);
-  wire.put(r.micro_batches).put(r.left_out_micro_batches);
-  put_all(wire, r.texts);
-  put_all(wire, r.rows);
-  put_all(wire, r.units);
-  put_all(wire, r.events);
-  put_all(wire, r.cells);
-  put_all(wire, r.live);
-  put_all(wire, r.peaks);
-  put_all(wire, r.calls);
+  visit(recording, Put{wire});
   return wire.take();
 }
 
 RankRecording decode_recording(const std::string& bytes) {
   WireReader wire(bytes);
-  RankRecording r;
-  r.machine = wire.text();
-  r.step = wire.get<int64_t>();
-  r.left_out = wire.get<int64_t>();
-  r.micro_batches = wire.get<int64_t>();
-  r.left_out_micro_batches = wire.get<int64_t>();
-  get_all(wire, r.texts);
-  get_all(wire, r.rows);
-  get_all(wire, r.units);
-  get_all(wire, r.events);
-  get_all(wire, r.cells);
-  get_all(wire, r.live);
-  get_all(wire, r.peaks);
-  get_all(wire, r.calls);
-  return r;
+  RankRecording recording;
+  visit(recording, Get{wire});
+  return recording;
 }
 
 }  // namespace zl::recording

@@ -5,38 +5,71 @@
 
 #include <cstdlib>
 
+#include "tensor/error.h"
+
 namespace zl::cli {
 namespace {
 
-std::string environment(const char* variable) {
+// Whether an environment variable is neither missing nor `no`.
+bool is_set(const char* variable, std::string_view no = "") {
   const char* value = std::getenv(variable);
-  return value ? value : "";
+  return value && *value && value != no;
 }
 
 Terminal connected(int file, Color color) {
-  const std::string term = environment("TERM"), force = environment("CLICOLOR_FORCE");
-  Terminal terminal;
-  terminal.rewrites = isatty(file) == 1 && !term.empty() && term != "dumb";
-  const bool wanted = terminal.rewrites || (!force.empty() && force != "0");
-  terminal.colored = color == Color::always ||
-                     (color == Color::automatic && wanted && environment("NO_COLOR").empty());
+  Terminal terminal{.rewrites = isatty(file) == 1 && is_set("TERM", "dumb")};
+  const bool wanted = terminal.rewrites || is_set("CLICOLOR_FORCE", "0");
+  terminal.colored =
+      color == Color::automatic ? wanted && !is_set("NO_COLOR") : color == Color::always;
   return terminal;
 }
+
+struct Look {
+  char letter;
+  const char *code, *name;
+};
+constexpr Look kLooks[kMemoryUses] = {{'P', "34", "parameter"},  {'M', "94", "master"},
+                                      {'G', "33", "gradient"},   {'O', "32", "optimizer"},
+                                      {'A', "35", "activation"}, {'C', "36", "comm"},
+                                      {'W', "90", "workspace"}};
 
 }  // namespace
 
 int Terminal::width() const {
   winsize size = {};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 std::string Terminal::paint(std::string_view text, const char* code) const {
-  if (!colored) return std::string(text);
-  return "\x1b[" + std::string(code) + "m" + std::string(text) + "\x1b[0m";
+  return colored ? str("\x1b[", code, "m", text, "\x1b[0m") : std::string(text);
 }
 
 Terminal standard_error(Color color) { return connected(STDERR_FILENO, color); }
 Terminal standard_output(Color color) { return connected(STDOUT_FILENO, color); }
+
+BarPart bar_part(MemoryUse use, int64_t bytes) {
+  return {bytes, kLooks[size_t(use)].letter, kLooks[size_t(use)].code};
+}
+
+std::string bar(const std::vector<BarPart>& parts, int64_t scale, int columns,
+                const Terminal& terminal) {
+  std::string text;
+  int64_t bytes = 0, filled = 0;
+  for (const BarPart& part : parts) {
+    bytes += part.bytes;
+    const int64_t end = scale > 0 ? (bytes * columns + scale / 2) / scale : 0;
+    if (end <= filled) continue;
+    text += terminal.paint(std::string(size_t(end - filled), part.letter), part.code);
+    filled = end;
+  }
+  return text + std::string(size_t(std::max<int64_t>(0, columns - filled)), ' ');
+}
+
+std::string use_letters(const Terminal& terminal) {
+  std::string text;
+  for (const auto& [letter, code, name] : kLooks)
+    text += str(text.empty() ? "" : " ", terminal.paint(std::string(1, letter), code), " ", name);
+  return text;
+}
 
 }  // namespace zl::cli

@@ -12,7 +12,6 @@
 #include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_page.h"
-#include "tutorials/zerolab/report/step_timeline.h"
 #include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_trace.h"
@@ -31,8 +30,8 @@ std::string name_for(StageKind stage, const std::string& path) {
   return (file.parent_path() / name).string();
 }
 
-// What is measured of each stage beside the comparison: waiting, the memory at the peak, traces
-// if they are asked for, and the recorded step of the page. All file names are checked at once,
+// What is measured of each stage beside the comparison: waiting, traces if they are asked for, and
+// the recorded step of the page. All file names are checked at once,
 // whichever stages will run.
 class StageRecorders {
  public:
@@ -40,7 +39,6 @@ class StageRecorders {
       : page_(page) {
     for (const StageKind stage : all_stages()) {
       meters_.try_emplace(stage, ranks);
-      timelines_.try_emplace(stage, ranks);
       const std::string trace = name_for(stage, options.trace);
       if (!trace.empty()) traces_.try_emplace(stage, trace, options.out, ranks, writes);
     }
@@ -51,7 +49,6 @@ class StageRecorders {
                   const StageKind stage = training.spec().engine.stage;
                   if (training.comm().rank() == 0) running_ = stage;
                   meters_.at(stage).at_start(training);
-                  timelines_.at(stage).at_start(training);
                   if (!traces_.empty()) traces_.at(stage).at_start(training);
                   page_.at_start(training);
                 },
@@ -60,28 +57,14 @@ class StageRecorders {
             .at_end =
                 [this](Trainer& training) {
                   const StageKind stage = training.spec().engine.stage;
-                  timelines_.at(stage).at_end(training);
                   meters_.at(stage).at_end(training);
                   if (!traces_.empty()) traces_.at(stage).at_end(training);
                 }};
   }
-  // Adds what was measured to the stages that ran. Returns their memory at the peak.
-  std::map<StageKind, MemoryByUse> results(Comparison& comparison) const {
-    std::map<StageKind, MemoryByUse> at_peak;
-    for (StageOutcome& s : comparison.stages) {
-      if (s.out_of_memory) continue;
-      s.waiting = meters_.at(s.stage).waiting(s.steps);
-      at_peak[s.stage] = meters_.at(s.stage).at_peak();
-    }
-    return at_peak;
-  }
-  // What the ranks did in the last step of each stage; "" without lanes.
-  std::string timelines(const Comparison& comparison) const {
-    std::string text;
-    for (const StageOutcome& s : comparison.stages)
-      if (!s.out_of_memory) text += timelines_.at(s.stage).text(name(s.stage));
-    if (text.empty()) return "";
-    return text + "  #: computes   =: computes while a call is in flight   .: waits for a call\n\n";
+  // Adds what was measured to the stages that ran.
+  void add_waiting(Comparison& comparison) const {
+    for (StageOutcome& s : comparison.stages)
+      if (!s.out_of_memory) s.waiting = meters_.at(s.stage).waiting(s.steps);
   }
   std::string summary(const Comparison& comparison) const {
     std::string text;
@@ -97,7 +80,6 @@ class StageRecorders {
 
  private:
   std::map<StageKind, StageMeter> meters_;
-  std::map<StageKind, StepTimeline> timelines_;
   std::map<StageKind, RunTrace> traces_;
   RunPage& page_;
   StageKind running_;  // on rank 0
@@ -138,9 +120,7 @@ namespace {
 void print_and_write(const CompareOptions& options, const ComparisonReport& report,
                      const RunFolder* folder, const StageRecorders& recorders, RunPage& page) {
   const std::string json = comparison_json(report);
-  std::fputs(
-      (options.json ? json : comparison_text(report, standard_output(options.color))).c_str(),
-      stdout);
+  std::fputs((options.json ? json : comparison_text(report)).c_str(), stdout);
   std::fflush(stdout);
   if (folder) {
     page.write(json, {{folder->file("compare.json"), json}});
@@ -204,13 +184,8 @@ int compare(CompareOptions options, bool& first) {
   Comparison comparison = run_with_page(options, setup, recorders, page);
   if (!first) return kFine;
   if (!options.quiet) std::fputs(recorders.summary(comparison).c_str(), stderr);
-  ComparisonReport report{setup,
-                          comparison,
-                          recorders.results(comparison),
-                          options.baseline,
-                          "",
-                          recorders.timelines(comparison),
-                          presets};
+  recorders.add_waiting(comparison);
+  ComparisonReport report{setup, comparison, options.baseline, "", presets};
   if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
   print_and_write(options, report, folder ? &*folder : nullptr, recorders, page);
   if (!comparison.any_fits()) return kOutOfMemory;

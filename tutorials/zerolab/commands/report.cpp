@@ -17,28 +17,22 @@ struct ReportCommand {
   bool json = false;
 };
 
-std::string read_report(const std::string& folder) {
-  std::error_code error;
-  require_input(fs::is_directory(folder, error), "there is no folder '", folder, "'");
-  const std::string path = (fs::path(folder) / "report.json").string();
-  require_input(fs::exists(path, error), "'", folder,
-                "' has no report.json; compare, train and plan write it with --out DIR, train "
-                "after its second step");
-  require_input(fs::is_regular_file(path, error), "'", path, "' is ",
-                fs::is_directory(path, error) ? "a folder" : "a device or a pipe",
-                "; it should be the file that compare, train and plan write with --out DIR");
-  const std::string text = read_small_file(path, {"report", 1 << 30});
-  return continued_report(text, path, metrics_lines(folder));
-}
-
 int report(const ReportCommand& command) {
-  if (command.folder.empty()) throw UsageError("which folder? write: zerolab report DIR");
-  const std::string document = read_report(command.folder);
+  const std::string& folder = command.folder;
+  if (folder.empty()) throw UsageError("which folder? write: zerolab report DIR");
+  const std::string path = (fs::path(folder) / "report.json").string();
+  std::error_code error;
+  require_input(fs::exists(path, error), "'", folder,
+                fs::is_directory(folder, error) ? "' has no report.json" : "' is no folder",
+                "; compare, train and plan write report.json with --out DIR, train after its "
+                "second step");
+  const std::string document =
+      continued_report(read_small_file(path, {"report", 1 << 30}), path, metrics_lines(folder));
   if (command.json) {
     std::fputs(document.c_str(), stdout);
     return kFine;
   }
-  const TextFile page = report_files(command.folder, document)[1];
+  const TextFile page = report_files(folder, document)[1];
   write_files({page}, Existing::replace);
   std::printf("Files: %s\n", printable(page.path).c_str());
   return kFine;

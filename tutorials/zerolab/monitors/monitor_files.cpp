@@ -1,6 +1,5 @@
 #include "tutorials/zerolab/monitors/monitor_files.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,40 +10,49 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
 #include "tensor/io/crc32c.h"
-#include "tensor/io/file_calls.h"
 
 namespace zl::cli {
 
-MonitorFile::MonitorFile(const char* key, const Monitor& monitor, const std::string& name) {
-  const auto folder = std::filesystem::path(monitor.output_path) / monitor.job_name;
+namespace {
+
+namespace fs = std::filesystem;
+
+// The bytes, or none of them.
+void append(const std::string& path, const std::string& bytes, const std::string& when) {
   std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  require_input(!error, key, ": the folder ", folder.string(),
-                " cannot be created: ", error.message());
-  path_ = (folder / name).string();
-  // O_NONBLOCK: a pipe without a reader is refused, not waited for.
-  const int file =
-      open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
-  require_input(file >= 0, key, ": ", path_, " cannot be written to: ", std::strerror(errno));
-  file_.reset(fdopen(file, "a"));
+  const auto before = fs::file_size(path, error);
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  if (file << bytes << std::flush) return;
+  const int reason = errno;
+  if (!error) fs::resize_file(path, before, error);
+  throw OutputError(str(path, " cannot be written", when, ": ", std::strerror(reason)));
 }
 
-void MonitorFile::append(const std::string& bytes, int64_t samples) {
-  const int file = fileno(file_.get());
-  const off_t before = lseek(file, 0, SEEK_END);
-  const int64_t written = move_all(int64_t(bytes.size()), [&](int64_t done) {
-    return write(file, bytes.data() + done, bytes.size() - size_t(done));
-  });
-  if (written == int64_t(bytes.size())) return;
-  const int reason = errno;
-  if (before >= 0) (void)!ftruncate(file, before);
-  throw OutputError(
-      str(path_, " cannot be written after ", samples, " samples: ", std::strerror(reason)));
+std::string after(int64_t samples) { return str(" after ", samples, " samples"); }
+
+// The path of a file of a monitor, which exists then. `key` names the monitor in messages.
+std::string new_file(const std::string& key, const Monitor& monitor, const std::string& name) {
+  const fs::path folder = fs::path(monitor.output_path) / monitor.job_name;
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  require_input(!error, key, ": the folder ", folder.string(),
+                " cannot be created: ", error.message());
+  const std::string path = (folder / name).string();
+  require_input(!fs::is_fifo(path, error), key, ": ", path, " is a pipe, not a file");
+  try {
+    append(path, "", " to");
+  } catch (const OutputError& e) {
+    throw InputError(key + ": " + e.what());
+  }
+  return path;
 }
+
+}  // namespace
 
 // ---- csv_monitor -----------------------------------------------------------------------------
 
@@ -56,22 +64,22 @@ std::string python_number(double number) {
 
 CsvFiles::CsvFiles(const Monitor& monitor, const std::vector<std::string>& values) {
   for (const std::string& value : values)
-    files_.push_back({value, {"csv_monitor", monitor, "Train_Samples_" + value + ".csv"}});
+    paths_[value] = new_file("csv_monitor", monitor, "Train_Samples_" + value + ".csv");
 }
 
 void CsvFiles::add(const std::string& value, int64_t samples, double number) {
-  const auto file = std::ranges::find(files_, value, &File::value);
-  require(file != files_.end(), "csv_monitor writes no ", value);
+  require(paths_.contains(value), "csv_monitor writes no ", value);
+  const bool begun = std::ranges::count(begun_, value) > 0;
   // Python's csv module ends its lines so.
-  const std::string header = file->begun ? "" : "step," + value + "\r\n";
-  file->file.append(str(header, samples, ",", python_number(number), "\r\n"), samples);
-  file->begun = true;
+  append(paths_.at(value),
+         str(begun ? "" : "step," + value + "\r\n", samples, ",", python_number(number), "\r\n"),
+         after(samples));
+  if (!begun) begun_.push_back(value);
 }
 
 std::vector<std::string> CsvFiles::paths() const {
   std::vector<std::string> all;
-  for (const File& file : files_)
-    if (file.begun) all.push_back(file.file.path());
+  for (const std::string& value : begun_) all.push_back(paths_.at(value));
   return all;
 }
 
@@ -108,11 +116,10 @@ double now() {
 
 std::string new_name() {
   static std::atomic<int> files = 0;
-  char host[256] = "", name[400];
+  char host[256] = "";
   (void)gethostname(host, sizeof host - 1);
-  std::snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%d.%d", (long long)now(),
-                *host ? host : "localhost", int(getpid()), files++);
-  return name;
+  return str("events.out.tfevents.", int64_t(now()), ".", *host ? host : "localhost", ".", getpid(),
+             ".", files++);
 }
 
 }  // namespace
@@ -129,13 +136,13 @@ std::string scalar_event(double seconds, int64_t step, const std::string& tag, f
 }
 
 TensorboardFile::TensorboardFile(const Monitor& monitor)
-    : file_("tensorboard", monitor, new_name()) {
-  file_.append(tfrecord(wall_time(now()) + field(3, "brain.Event:2")), 0);
+    : path_(new_file("tensorboard", monitor, new_name())) {
+  append(path_, tfrecord(wall_time(now()) + field(3, "brain.Event:2")), "");
 }
 
 void TensorboardFile::add(const std::string& value, int64_t samples, double number) {
-  file_.append(tfrecord(scalar_event(now(), samples, "Train/Samples/" + value, float(number))),
-               samples);
+  append(path_, tfrecord(scalar_event(now(), samples, "Train/Samples/" + value, float(number))),
+         after(samples));
 }
 
 }  // namespace zl::cli

@@ -1,10 +1,15 @@
-// The files that DeepSpeed's keys csv_monitor and tensorboard ask for; they grow while a run
-// trains. A value is "lr", "train_loss", …; samples are counted from the start of the run.
+// The files that DeepSpeed's keys csv_monitor and tensorboard ask for, in the folder
+// "<output_path>/<job_name>", which is created; as in DeepSpeed an empty output_path is the working
+// directory. They grow while a run trains. A value is "lr", "train_loss", …; samples are counted
+// from the start of the run.
+//
+// Constructors throw InputError if a file cannot be written to. The bytes of add() are in the file
+// when it returns. If the disk is full, the file ends with the bytes before, and OutputError says
+// how many samples the run had trained.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,43 +18,20 @@
 
 namespace zl::cli {
 
-// A file in the folder "<output_path>/<job_name>", which is created. As in DeepSpeed an empty
-// output_path is the working directory.
-class MonitorFile {
- public:
-  // Creates the file or continues it. `key` names the monitor in messages. Throws InputError if the
-  // file cannot be written to.
-  MonitorFile(const char* key, const Monitor& monitor, const std::string& name);
-
-  // The bytes are in the file when this returns. If the disk is full, the file ends with the bytes
-  // before, and OutputError says how many `samples` the run had trained.
-  void append(const std::string& bytes, int64_t samples);
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, std::fclose};
-};
-
 // As DeepSpeed 0.19 writes them: one file per value, such as "Train_Samples_lr.csv". A row is the
 // number of samples, and the value.
 class CsvFiles {
  public:
   // Makes the files of `values`. As in DeepSpeed a repeated run appends to them, with another
-  // header. Throws as MonitorFile.
+  // header.
   CsvFiles(const Monitor& monitor, const std::vector<std::string>& values);
 
-  // Appends a row, as MonitorFile::append().
   void add(const std::string& value, int64_t samples, double number);
-  std::vector<std::string> paths() const;
+  std::vector<std::string> paths() const;  // of those that have a row of this run
 
  private:
-  struct File {
-    std::string value;
-    MonitorFile file;
-    bool begun = false;  // has its header
-  };
-  std::vector<File> files_;
+  std::map<std::string, std::string> paths_;  // by value
+  std::vector<std::string> begun_;            // have their header
 };
 
 // Scalars that TensorBoard shows. The file is a row of TFRecord frames: the length as 8 bytes, its
@@ -59,15 +41,15 @@ class CsvFiles {
 class TensorboardFile {
  public:
   // Creates "events.out.tfevents.TIME.HOST.PID.NUMBER", as DeepSpeed 0.19 does. A repeated run
-  // makes another file; TensorBoard shows both. Throws as MonitorFile.
+  // makes another file; TensorBoard shows both.
   explicit TensorboardFile(const Monitor& monitor);
 
-  // Appends the scalar "Train/Samples/<value>" as fp32, as MonitorFile::append().
+  // Appends the scalar "Train/Samples/<value>" as fp32.
   void add(const std::string& value, int64_t samples, double number);
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return path_; }
 
  private:
-  MonitorFile file_;
+  std::string path_;
 };
 
 // A number as Python prints it: the shortest that reads back as the same double ("0.001", "1e-05",

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -16,13 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-std::string hexadecimal(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
-  return text;
-}
+std::string hexadecimal(uint64_t value) { return format("%016llx", (unsigned long long)value); }
 
 Json out_of_memory(const OutOfMemory& o) {
   return {{"rank", o.rank},
@@ -32,42 +24,14 @@ Json out_of_memory(const OutOfMemory& o) {
           {"asked", o.asked}};
 }
 
-// `measured`: with the measured columns, which plan does not have.
-Json memory(const std::vector<MemoryRow>& rows, bool measured) {
-  Json list = Json::array();
-  for (const MemoryRow& r : rows) {
-    Json row{{"rank", r.rank}, {"pool", name(r.pool)}, {"use", name(r.use)}};
-    if (measured) row.update({{"rest_bytes", r.rest}, {"peak_bytes", r.peak}});
-    row.update(
-        {{"predicted_rest_bytes", r.predicted_rest}, {"predicted_peak_bytes", r.predicted_peak}});
-    list.push_back(row);
-  }
-  return list;
-}
-
-Json communication(const std::vector<TrafficRow>& rows, bool measured) {
-  Json list = Json::array();
-  for (const TrafficRow& r : rows) {
-    Json row{{"collective", name(r.collective)},
-             {"purpose", name(r.purpose)},
-             {"calls", measured ? r.calls : r.predicted_calls},
-             {"elements", measured ? r.elements : r.predicted_elements}};
-    if (!r.group.empty()) row["group"] = r.group;
-    if (measured) row["sent_bytes_per_rank"] = r.sent;
-    row["predicted_sent_bytes_per_rank"] = r.predicted_sent;
-    list.push_back(row);
-  }
-  return list;
-}
-
 // By closed formulas: nothing of it is measured.
 void add_presets(Json& json, const std::vector<PresetPlan>& presets) {
   for (const PresetPlan& p : presets)
     json["presets"].push_back({{"preset", p.stage->name},
                                {"stage", name(p.stage->parent)},
                                {"predicted", true},
-                               {"memory", memory(p.memory, false)},
-                               {"communication", communication(p.traffic, false)},
+                               {"memory", memory_json<Json>(p.memory, Columns::predicted)},
+                               {"communication", traffic_json<Json>(p.traffic, Columns::predicted)},
                                {"gradient_buckets", p.buckets}});
 }
 
@@ -91,36 +55,36 @@ Json outcome(const StageOutcome& s) {
   }
   Json loss = Json::array(), norm = Json::array();
   for (const StepRecord& step : s.steps) {
-    loss.push_back(number(step.loss));
-    norm.push_back(number(step.grad_norm));
+    loss.push_back(step.loss);
+    norm.push_back(step.grad_norm);
   }
   json.update({{"loss", loss},
                {"grad_norm", norm},
                {"weights_hash", hexadecimal(s.weights_hash)},
                {"bitwise_equal_to_ddp", s.bitwise_equal_to_ddp},
-               {"max_abs_difference_to_ddp", number(s.max_abs_difference_to_ddp)},
+               {"max_abs_difference_to_ddp", s.max_abs_difference_to_ddp},
                {"promised_equal_to", name(s.promised_equal_to)},
                {"bitwise_equal", s.bitwise_equal}});
-  if (s.weights_part_of_bound) json["weights_part_of_bound"] = number(*s.weights_part_of_bound);
+  if (s.weights_part_of_bound) json["weights_part_of_bound"] = *s.weights_part_of_bound;
   if (const auto& d = s.gradient_deviation)
-    json["gradient_deviation"] = {{"part_of_bound", number(d->part_of_bound)},
+    json["gradient_deviation"] = {{"part_of_bound", d->part_of_bound},
                                   {"rank", d->rank},
                                   {"parameter", d->parameter},
                                   {"element", d->element},
-                                  {"value", number(d->value)},
-                                  {"value_of_ddp", number(d->value_of_ddp)}};
+                                  {"value", d->value},
+                                  {"value_of_ddp", d->value_of_ddp}};
   if (s.diagnosis.found())
     json["diagnosis"] = {{"meaning", s.diagnosis.meaning}, {"evidence", s.diagnosis.evidence}};
-  json["memory"] = memory(s.memory, true);
+  json["memory"] = memory_json<Json>(s.memory, Columns::both);
   json.update({{"peak_total_bytes", s.peak_total},
                {"predicted_peak_total_bytes", s.predicted_peak_total},
                {"init_peak_total_bytes", s.init_peak_total}});
   if (std::ranges::any_of(s.peak_host, [](int64_t bytes) { return bytes > 0; }))
     json.update(
         {{"peak_host_bytes", s.peak_host}, {"predicted_peak_host_bytes", s.predicted_peak_host}});
-  json["communication"] = communication(s.traffic, true);
+  json["communication"] = traffic_json<Json>(s.traffic, Columns::both);
   if (!s.moves.empty())
-    json["moves"] = moves_json<Json>(s.moves, int64_t(s.steps.size()), MoveColumns::both);
+    json["moves"] = moves_json<Json>(s.moves, int64_t(s.steps.size()), Columns::both);
   json["seconds_per_step"] = s.seconds_per_step;
   json["communication_time"] = communication_time(s);
   return json;
@@ -134,16 +98,6 @@ Json head(const char* command, const GptTrainingSpec& spec) {
           {"parameters", spec.model.parameters()},
           {"steps", spec.steps},
           {"precision", precision_name(spec.engine.precision)}};
-}
-
-// Of plan.
-Json setting_cost(const SettingCost& cost) {
-  return {{"rest_bytes", cost.rest},
-          {"parameter_bytes", cost.parameter},
-          {"gradient_bytes", cost.gradient},
-          {"communication_bytes", cost.communication},
-          {"peak_total_bytes", cost.peak_total},
-          {"sent_bytes_per_rank", cost.sent}};
 }
 
 // FNV-1a-64 over the tokens that the run reads, at most one epoch: ids and targets of micro-batch
@@ -243,14 +197,20 @@ std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<Pre
     Json stage{{"stage", name(p.stage)}};
     if (p.out_of_memory) stage["out_of_memory"] = out_of_memory(*p.out_of_memory);
     if (spec.device_memory > 0 || spec.host_memory > 0) stage["fits"] = !p.out_of_memory;
-    stage["memory"] = memory(p.memory, false);
+    stage["memory"] = memory_json<Json>(p.memory, Columns::predicted);
     stage["predicted_peak_total_bytes"] = Json::array({p.peak_total});
     if (p.peak_host > 0) stage["predicted_peak_host_bytes"] = Json::array({p.peak_host});
     stage["predicted_init_peak_total_bytes"] = Json::array({p.init_peak_total});
-    stage["communication"] = communication(p.traffic, false);
-    if (!p.moves.empty()) stage["moves"] = moves_json<Json>(p.moves, 1, MoveColumns::predicted);
+    stage["communication"] = traffic_json<Json>(p.traffic, Columns::predicted);
+    if (!p.moves.empty()) stage["moves"] = moves_json<Json>(p.moves, 1, Columns::predicted);
     stage["checkpoint"] = checkpoint_json<Json>(p.checkpoint);
-    for (const SettingCost& cost : p.costs) stage[cost.setting + "_cost"] = setting_cost(cost);
+    for (const SettingCost& cost : p.costs)
+      stage[cost.setting + "_cost"] = {{"rest_bytes", cost.rest},
+                                       {"parameter_bytes", cost.parameter},
+                                       {"gradient_bytes", cost.gradient},
+                                       {"communication_bytes", cost.communication},
+                                       {"peak_total_bytes", cost.peak_total},
+                                       {"sent_bytes_per_rank", cost.sent}};
     json["stages"].push_back(stage);
   }
   add_presets(json, presets);

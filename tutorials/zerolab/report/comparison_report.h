@@ -1,33 +1,25 @@
 // The reports of compare and plan: a table for people, a JSON document.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "stages/predict/preset_forms.h"
 #include "stages/train/comparison.h"
-#include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/run/run_setup.h"
-#include "tutorials/zerolab/run/stage_meter.h"
 
 namespace zl::cli {
 
 struct ComparisonReport {
   const RunSetup& setup;
   const Comparison& comparison;
-  std::map<StageKind, MemoryByUse> at_peak;   // of the stages that ran
   std::string baseline, baseline_difference;  // --baseline; the first difference, "" if none
-  std::string timelines;                      // as StepTimeline::text(), of all stages
   std::vector<PresetPlan> presets;            // predicted beside the stages
 };
 
 // That losses or weights are not finite, in a sentence about the first stage; "" if they are.
 std::string nonfinite_text(const Comparison& comparison);
-std::string comparison_text(const ComparisonReport& report, const Terminal& terminal);
-// Bars of what rank 0 keeps, holds at its peak and sends in a step, by stage; at most 80 columns.
-// The bars of a group are scaled to its largest. A letter is a memory use, or what is sent.
-std::string comparison_bars(const ComparisonReport& report, const Terminal& terminal);
+std::string comparison_text(const ComparisonReport& report);
 std::string comparison_json(const ComparisonReport& report);
 // The document without results: what is known before the run.
 std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -12,55 +11,136 @@ namespace zl::cli {
 namespace {
 
 using Table = StageTable<StageOutcome>;
+using PerRank = std::vector<int64_t> StageOutcome::*;
 
-// A row of cells, with "-" for stages that do not fit.
-void row(Table& table, const std::string& title, const auto& cell) {
-  table.row(title,
-            [&](const StageOutcome& s) { return s.out_of_memory ? std::string("-") : cell(s); });
+// A row of bytes, and one that says how far they are off their prediction.
+void off_row(Table& table, const auto& difference) {
+  table.row("  off the prediction by", [&](const StageOutcome& s) {
+    const int64_t bytes = difference(s);
+    return str(bytes > 0 ? "+" : "", bytes, " B");
+  });
 }
 
-// The largest difference to the prediction over all ranks and uses of a pool, by rest or peak.
-int64_t off_by(const StageOutcome& s, Pool pool, int64_t MemoryRow::*measured,
-               int64_t MemoryRow::*predicted) {
-  int64_t most = 0;
-  for (const MemoryRow& r : s.memory) {
-    if (r.pool != pool) continue;
-    const int64_t difference = r.*measured - r.*predicted;
-    if (std::abs(difference) > std::abs(most)) most = difference;
-  }
-  return most;
+// The uses of a pool on rank 0, and the largest difference to the prediction over all ranks and
+// uses; then the most that all uses take together.
+void memory_section(Table& table, const char* title, Pool pool, bool at_peak,
+                    PerRank total = nullptr, PerRank predicted_total = nullptr) {
+  const auto measured = at_peak ? &MemoryRow::peak : &MemoryRow::rest,
+             predicted = at_peak ? &MemoryRow::predicted_peak : &MemoryRow::predicted_rest;
+  table.heading(title);
+  use_rows(table, pool, measured);
+  off_row(table, [=](const StageOutcome& s) {
+    int64_t most = 0;
+    for (const MemoryRow& r : s.memory)
+      if (r.pool == pool && std::abs(r.*measured - r.*predicted) > std::abs(most))
+        most = r.*measured - r.*predicted;
+    return most;
+  });
+  if (!total) return;
+  table.row("all uses at one instant", [=](const StageOutcome& s) { return (s.*total)[0]; });
+  off_row(table, [=](const StageOutcome& s) { return (s.*total)[0] - (s.*predicted_total)[0]; });
 }
 
-std::string signed_bytes(int64_t bytes) {
-  return bytes == 0 ? "0 B" : (bytes > 0 ? "+" : "") + std::to_string(bytes) + " B";
+void memory_sections(Table& table) {
+  memory_section(table, "memory of rank 0 in steady state", Pool::device, false);
+  memory_section(table, "each use at its own peak", Pool::device, true, &StageOutcome::peak_total,
+                 &StageOutcome::predicted_peak_total);
+  if (table.any([](const StageOutcome& s) { return s.peak_host[0]; }))
+    memory_section(table, "host memory of rank 0 in steady state", Pool::host, false,
+                   &StageOutcome::peak_host, &StageOutcome::predicted_peak_host);
+  if (table.any([](const StageOutcome& s) {
+        return std::ranges::any_of(s.memory, [](auto& r) { return r.pool == Pool::disk; });
+      }))
+    memory_section(table, "on disk, of rank 0", Pool::disk, false);
 }
 
-void memory_rows(Table& table, const Comparison& c, Pool pool, int64_t MemoryRow::*measured,
-                 int64_t MemoryRow::*predicted) {
-  for (int i = 0; i < kMemoryUses; ++i) {
-    const MemoryUse use = MemoryUse(i);
-    const auto bytes = [&](const StageOutcome& s) {
-      return bytes_of(s.memory, pool, use, measured);
-    };
-    if (std::ranges::any_of(c.stages, bytes))
-      row(table, std::string("  ") + name(use),
-          [&](const StageOutcome& s) { return human_bytes(bytes(s)); });
-  }
-  row(table, "  off the prediction by",
-      [&](const StageOutcome& s) { return signed_bytes(off_by(s, pool, measured, predicted)); });
+std::string equality(const StageOutcome& s, bool promised) {
+  if (bits_of(s.stage) == VariantBits::lossy) return "lossy";
+  if (bits_of(s.stage) == VariantBits::rounding) return "rounding";
+  if (s.stage == s.promised_equal_to) return "-";  // the others are compared with it
+  return str(s.bitwise_equal ? "= " : promised ? "NOT " : "not ", name(s.promised_equal_to));
+}
+
+void value_rows(Table& table, const Comparison& c) {
+  table.heading();
+  const auto loss = [&](const StepRecord& step) { return digits(step.loss, 7); };
+  table.row("loss, step 1", [&](const auto& s) { return loss(s.steps.front()); });
+  const auto ran = std::ranges::find_if(c.stages, [](auto& s) { return !s.steps.empty(); });
+  if (ran != c.stages.end())
+    table.row(str("loss, step ", ran->steps.size()),
+              [&](const auto& s) { return loss(s.steps.back()); });
+  table.row("bits of losses, norms, weights",
+            [&](const auto& s) { return equality(s, c.bits_promised); });
+  table.row("largest |weight - ddp's|",
+            [](const auto& s) { return digits(s.max_abs_difference_to_ddp, 3); });
+  if (table.any([](const auto& s) { return s.gradient_deviation.has_value(); }))
+    table.row("gradient of step 1: part of bound", [](const auto& s) {
+      return s.gradient_deviation ? digits(s.gradient_deviation->part_of_bound, 2) : "-";
+    });
+  if (table.any([](const auto& s) { return s.weights_part_of_bound.has_value(); }))
+    table.row("gathered weights: part of bound", [](const auto& s) {
+      return s.weights_part_of_bound ? digits(*s.weights_part_of_bound, 2) : "-";
+    });
 }
 
 // Gradients and parameters sent, in the paper's unit: (N-1)/N times the model.
-std::string in_model_units(const StageOutcome& s, const Comparison& c,
-                           const GptTrainingSpec& spec) {
-  if (spec.ranks == 1) return "0 Ψ";
+std::string in_model_units(const StageOutcome& s, const GptTrainingSpec& spec) {
   double bytes = 0;
   for (const TrafficRow& r : s.traffic)
     if (r.purpose == Purpose::parameter || r.purpose == Purpose::gradient) bytes += double(r.sent);
-  const double unit =
-      double(c.parameters) * double(size_of(spec.engine.precision)) * (spec.ranks - 1) / spec.ranks;
-  return digits(bytes / unit, 4) + " Ψ";
+  const double model = double(spec.model.parameters()) * double(size_of(spec.engine.precision));
+  return digits(spec.ranks == 1 ? 0 : bytes / (model * (spec.ranks - 1) / spec.ranks), 4) + " Ψ";
 }
+
+// The rows of a move are of rank 0 and one step on average; what is off counts all ranks and steps.
+void traffic_rows(Table& table, const GptTrainingSpec& spec) {
+  table.heading();
+  const auto sent = [](const StageOutcome& s) { return sent_bytes(s.traffic, &TrafficRow::sent); };
+  table.row("sent per rank and step", sent);
+  table.row("  in units of (N-1)/N model", [&](const auto& s) { return in_model_units(s, spec); });
+  off_row(table, [&](const StageOutcome& s) {
+    return sent(s) - sent_bytes(s.traffic, &TrafficRow::predicted_sent);
+  });
+  for (int i = 0; i < kMoves; ++i) {
+    const auto is_move = [i](const MoveRow& r) { return r.move == Move(i); };
+    if (!table.any([&](const auto& s) { return std::ranges::any_of(s.moves, is_move); })) continue;
+    table.row(str(name(Move(i)), " per rank and step"), [=](const StageOutcome& s) {
+      return moved_bytes(s.moves, Move(i), &MoveRow::bytes) / int64_t(s.steps.size());
+    });
+    off_row(table, [&](const StageOutcome& s) {
+      int64_t bytes = 0;
+      for (const MoveRow& r : s.moves)
+        if (is_move(r)) bytes += r.bytes - r.predicted_bytes;
+      return bytes;
+    });
+  }
+}
+
+// The least and the most that a rank waits in a step [ms], with the rank in brackets. The rank that
+// waits least is the one that the others wait for. With lanes: how much of the communication cost
+// no time.
+void time_rows(Table& table, bool lanes) {
+  table.row("ms per step (median)", [](const auto& s) { return milliseconds(s.seconds_per_step); });
+  table.row("  spent waiting (rank)", [](const StageOutcome& s) -> std::string {
+    if (s.waiting.empty()) return "-";
+    const auto [least, most] = std::minmax_element(s.waiting.begin(), s.waiting.end());
+    return str(milliseconds(*least), " (", least - s.waiting.begin(), ") to ", milliseconds(*most),
+               " (", most - s.waiting.begin(), ")");
+  });
+  const auto mean = [&](const char* title, const auto& nanoseconds) {
+    table.row(title, [&](const StageOutcome& s) {
+      double sum = 0;
+      for (const TimeSpent& time : s.communication) sum += double(nanoseconds(time)) * 1e-9;
+      return milliseconds(sum / double(s.communication.size() * s.steps.size()));
+    });
+  };
+  if (!lanes) return;
+  mean("ms in communication (mean of ranks)", [](const auto& t) { return t.nanoseconds; });
+  mean("  hidden behind computation", [](const auto& t) { return t.hidden(); });
+  mean("  exposed", [](const auto& t) { return t.exposed; });
+}
+
+// ---- sentences ---------------------------------------------------------------------------------
 
 // Whether the stage that this one must equal is wrong itself: then that one is named alone.
 bool blamed_elsewhere(const StageOutcome& s, const Comparison& c) {
@@ -69,175 +149,79 @@ bool blamed_elsewhere(const StageOutcome& s, const Comparison& c) {
          });
 }
 
-std::string equality(const StageOutcome& s, bool promised) {
-  if (bits_of(s.stage) == VariantBits::lossy) return "lossy";
-  if (bits_of(s.stage) == VariantBits::rounding) return "rounding";
-  if (s.stage == s.promised_equal_to) return "-";  // the others are compared with it
-  if (s.bitwise_equal) return str("= ", name(s.promised_equal_to));
-  return std::string(promised ? "NOT " : "not ") + name(s.promised_equal_to);
-}
-
-// The least and the most that a rank waits in a step [ms], with the rank in brackets. The rank that
-// waits least is the one that the others wait for.
-std::string waiting(const StageOutcome& s) {
-  if (s.waiting.empty()) return "-";
-  const auto [least, most] = std::minmax_element(s.waiting.begin(), s.waiting.end());
-  return str(milliseconds(*least), " (", least - s.waiting.begin(), ") to ", milliseconds(*most),
-             " (", most - s.waiting.begin(), ")");
-}
-
-// [ms] per step, the mean over the ranks.
-template <class Part>
-auto mean_of_ranks(Part part) {
-  return [part](const StageOutcome& s) {
-    double sum = 0;
-    for (const TimeSpent& time : s.communication) sum += double(std::invoke(part, time)) * 1e-9;
-    return milliseconds(sum / double(s.communication.size() * s.steps.size()));
-  };
-}
-
-// With lanes: how much of the communication cost no time.
-void overlap_rows(Table& table) {
-  row(table, "ms in communication (mean of ranks)", mean_of_ranks(&TimeSpent::nanoseconds));
-  row(table, "  hidden behind computation", mean_of_ranks(&TimeSpent::hidden));
-  row(table, "  exposed", mean_of_ranks(&TimeSpent::exposed));
-}
-
-std::string deviation(StageKind stage, const GradientDeviation& d) {
-  return str(name(stage), "'s gradient of step 1 differs from ddp's by ",
-             digits(d.part_of_bound, 3), " times what rounding allows, most in ", d.parameter, "[",
-             d.element, "] on rank ", d.rank, ": ", digits(d.value, 7), ", not ",
-             digits(d.value_of_ddp, 7), " (ratio ", digits(d.value / d.value_of_ddp, 4), "). ");
-}
-
-// What rank 0 moves between memory spaces in a step, on average over the steps; the rows that are
-// off the prediction count all ranks and steps.
-void move_rows(Table& table, const Comparison& c) {
-  for (int i = 0; i < kMoves; ++i) {
-    const Move move = Move(i);
-    const auto moved = [move](const StageOutcome& s) {
-      return moved_bytes(s.moves, move, &MoveRow::bytes) /
-             std::max<int64_t>(1, int64_t(s.steps.size()));
-    };
-    const auto off = [move](const StageOutcome& s) {
-      int64_t bytes = 0;
-      for (const MoveRow& r : s.moves)
-        if (r.move == move) bytes += r.bytes - r.predicted_bytes;
-      return bytes;
-    };
-    if (std::ranges::none_of(c.stages, moved) && std::ranges::none_of(c.stages, off)) continue;
-    row(table, str(name(move), " per rank and step"),
-        [&](const StageOutcome& s) { return human_bytes(moved(s)); });
-    row(table, "  off the prediction by",
-        [&](const StageOutcome& s) { return signed_bytes(off(s)); });
-  }
-}
-
-// Where no stage made an update, equal weights say little.
-std::string untrained_note(const Comparison& c) {
-  for (const StageOutcome& s : c.stages)
-    if (!s.out_of_memory && !std::ranges::all_of(s.steps, &StepRecord::skipped)) return "";
-  return c.any_fits()
-             ? "All steps were skipped because no gradient was finite: the weights are the "
-               "initial ones in every stage.\n"
-             : "";
+std::string what_is_wrong(const StageOutcome& s, const Comparison& c) {
+  const std::string stage = name(s.stage);
+  std::string text;
+  if (c.bits_promised && !s.bitwise_equal && !blamed_elsewhere(s, c))
+    text += str(stage, " does not have the bits of ", name(s.promised_equal_to), ". ");
+  if (s.weights_part_of_bound.value_or(0) > 1)
+    text += str(stage, "'s gathered weights differ from its shards by ",
+                digits(*s.weights_part_of_bound, 3), " times what 8 bits allow. ");
+  if (const auto& d = s.gradient_deviation; d && d->part_of_bound > 1)
+    text +=
+        str(stage, "'s gradient of step 1 differs from ddp's by ", digits(d->part_of_bound, 3),
+            " times what rounding allows, most in ", d->parameter, "[", d->element, "] on rank ",
+            d->rank, ": ", digits(d->value, 7), ", not ", digits(d->value_of_ddp, 7), " (ratio ",
+            digits(d->value / d->value_of_ddp, 4), "). ");
+  if (s.diagnosis.found())
+    text += str("In ", stage, " ", s.diagnosis.meaning, " (", s.diagnosis.evidence, "). ");
+  if (!s.predictions_exact()) text += stage + " differs from its prediction. ";
+  return text;
 }
 
 std::string verdict(const Comparison& c) {
   if (!c.any_fits())
     return "No stage fits its memory. Try more ranks, a smaller micro-batch, activation "
            "checkpointing (--set zerolab.recompute=full) or a larger limit.\n";
-  if (c.ok() && !c.bits_promised)
+  if (!c.ok()) {
+    std::string wrong = nonfinite_text(c);
+    for (const StageOutcome& s : c.stages)
+      if (!s.out_of_memory) wrong += what_is_wrong(s, c);
+    return "CHECK FAILED: " + wrong + "\n";
+  }
+  if (!c.bits_promised)
     return "All memory and traffic is as predicted, to the byte. Bits were not compared: NCCL adds "
            "in its own order (zerolab.ordered is false), so stages may differ by rounding.\n";
-  const auto promises_less = [](const StageOutcome& s) {
+  const bool bounds = std::ranges::any_of(c.stages, [](const StageOutcome& s) {
     return bits_of(s.stage) == VariantBits::rounding || bits_of(s.stage) == VariantBits::lossy;
-  };
-  if (c.ok())
-    return str("Every stage has the bits that it promises, ",
-               std::ranges::any_of(c.stages, promises_less)
-                   ? "variants that sum in another order or quantize are within their error "
-                     "bounds, "
-                   : "",
-               "and all memory and traffic is as predicted, to the byte.\n");
-  std::string wrong = nonfinite_text(c);
-  for (const StageOutcome& s : c.stages) {
-    if (s.out_of_memory) continue;
-    if (c.bits_promised && !s.bitwise_equal && !blamed_elsewhere(s, c))
-      wrong += str(name(s.stage), " does not have the bits of ", name(s.promised_equal_to), ". ");
-    if (s.weights_part_of_bound.value_or(0) > 1)
-      wrong += str(name(s.stage), "'s gathered weights differ from its shards by ",
-                   digits(*s.weights_part_of_bound, 3), " times what 8 bits allow. ");
-    if (s.gradient_deviation && s.gradient_deviation->part_of_bound > 1)
-      wrong += deviation(s.stage, *s.gradient_deviation);
-    if (s.diagnosis.found())
-      wrong +=
-          str("In ", name(s.stage), " ", s.diagnosis.meaning, " (", s.diagnosis.evidence, "). ");
-    if (!s.predictions_exact()) wrong += str(name(s.stage), " differs from its prediction. ");
-  }
-  return "CHECK FAILED: " + wrong + "\n";
+  });
+  return str("Every stage has the bits that it promises, ",
+             bounds ? "variants that sum in another order or quantize are within their error "
+                      "bounds, "
+                    : "",
+             "and all memory and traffic is as predicted, to the byte.\n");
 }
 
-std::string unfitting(const ComparisonReport& report) {
-  const GptTrainingSpec& spec = report.setup.spec;
-  std::string text;
-  for (const StageOutcome& s : report.comparison.stages)
-    if (const auto& o = s.out_of_memory) {
-      const bool host = o->pool == Pool::host;
-      const int64_t limit = host ? spec.host_memory : spec.device_memory;
-      text += str(name(s.stage), " does not fit: rank ", o->rank, " asked for ",
-                  human_bytes(o->asked), host ? " of host memory" : "", " in ", o->phase,
-                  o->unit.empty() ? "" : ", unit " + o->unit,
-                  limit > 0 ? str("; the limit is ", human_bytes(limit),
-                                  ", and 'zerolab plan' says what it needs")
-                            : "",
-                  ".\n");
-    }
-  return text;
-}
-
-std::string timing_note(const RunSetup& setup) {
+// What a reader should know before the verdict.
+std::string notes(const ComparisonReport& report) {
+  const RunSetup& setup = report.setup;
+  const Comparison& c = report.comparison;
   const int ranks = setup.spec.ranks, places = setup.device.places(ranks);
-  if (places >= ranks) return "";
-  const int threads = setup.device.threads;
-  return str("Times say little here: ", ranks, " ranks",
-             threads > 1 ? str(" of ", threads, " threads") : "", " take turns on ",
-             setup.device.on_gpus() ? plural(places, "GPU") : plural(usable_cores(), "core"),
-             ".\n");
-}
-
-std::string baseline_line(const ComparisonReport& report) {
-  if (report.baseline.empty()) return "";
-  if (report.baseline_difference.empty())
-    return printable("The results equal those of " + report.baseline + ".\n");
-  return printable("DIFFERENT from " + report.baseline + ": " + report.baseline_difference + "\n");
-}
-
-void memory_sections(Table& table, const Comparison& c) {
-  const auto section = [&](const char* title, Pool pool, auto measured, auto predicted) {
-    table.heading(title);
-    memory_rows(table, c, pool, measured, predicted);
-  };
-  const auto peaks = [&](auto measured, auto predicted) {
-    row(table, "all uses at one instant",
-        [=](const StageOutcome& s) { return human_bytes((s.*measured)[0]); });
-    row(table, "  off the prediction by",
-        [=](const StageOutcome& s) { return signed_bytes((s.*measured)[0] - (s.*predicted)[0]); });
-  };
-  section("memory of rank 0 in steady state", Pool::device, &MemoryRow::rest,
-          &MemoryRow::predicted_rest);
-  section("each use at its own peak", Pool::device, &MemoryRow::peak, &MemoryRow::predicted_peak);
-  peaks(&StageOutcome::peak_total, &StageOutcome::predicted_peak_total);
-  if (std::ranges::any_of(
-          c.stages, [](const StageOutcome& s) { return !s.out_of_memory && s.peak_host[0] > 0; })) {
-    section("host memory of rank 0 in steady state", Pool::host, &MemoryRow::rest,
-            &MemoryRow::predicted_rest);
-    peaks(&StageOutcome::peak_host, &StageOutcome::predicted_peak_host);
+  std::string text;
+  if (places < ranks)
+    text += str("Times say little here: ", ranks, " ranks",
+                setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "",
+                " take turns on ", plural(places, setup.device.on_gpus() ? "GPU" : "core"), ".\n");
+  bool updated = false;
+  for (const StageOutcome& s : c.stages) {
+    updated = updated || !std::ranges::all_of(s.steps, &StepRecord::skipped);
+    const auto& o = s.out_of_memory;
+    if (!o) continue;
+    const bool host = o->pool == Pool::host;
+    const int64_t limit = host ? setup.spec.host_memory : setup.spec.device_memory;
+    text += str(
+        name(s.stage), " does not fit: rank ", o->rank, " asked for ", human_bytes(o->asked),
+        host ? " of host memory" : "", " in ", o->phase, o->unit.empty() ? "" : ", unit " + o->unit,
+        limit > 0
+            ? str("; the limit is ", human_bytes(limit), ", and 'zerolab plan' says what it needs")
+            : "",
+        ".\n");
   }
-  const auto is_on_disk = [](const MemoryRow& r) { return r.pool == Pool::disk; };
-  if (std::ranges::any_of(c.stages,
-                          [&](const auto& s) { return std::ranges::any_of(s.memory, is_on_disk); }))
-    section("on disk, of rank 0", Pool::disk, &MemoryRow::rest, &MemoryRow::predicted_rest);
+  if (!updated && c.any_fits())
+    text +=
+        "All steps were skipped because no gradient was finite: the weights are the initial "
+        "ones in every stage.\n";
+  return text;
 }
 
 }  // namespace
@@ -255,46 +239,21 @@ std::string nonfinite_text(const Comparison& c) {
   return "";
 }
 
-std::string comparison_text(const ComparisonReport& report, const Terminal& terminal) {
-  const Comparison& c = report.comparison;
+std::string comparison_text(const ComparisonReport& report) {
   const GptTrainingSpec& spec = report.setup.spec;
+  const Comparison& c = report.comparison;
   Table table(c.stages, str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
                             spec.device == DeviceKind::cuda ? " on GPUs" : ""));
-  table.heading("");
-  const auto loss = [](const StageOutcome& s, size_t i) { return digits(s.steps.at(i).loss, 7); };
-  row(table, "loss, step 1", [&](const StageOutcome& s) { return loss(s, 0); });
-  row(table, str("loss, step ", spec.steps),
-      [&](const StageOutcome& s) { return loss(s, s.steps.size() - 1); });
-  row(table, "bits of losses, norms, weights",
-      [&](const StageOutcome& s) { return equality(s, c.bits_promised); });
-  row(table, "largest |weight - ddp's|",
-      [](const StageOutcome& s) { return digits(s.max_abs_difference_to_ddp, 3); });
-  if (std::ranges::any_of(c.stages, [](const auto& s) { return s.gradient_deviation.has_value(); }))
-    row(table, "gradient of step 1: part of bound", [](const StageOutcome& s) {
-      return s.gradient_deviation ? digits(s.gradient_deviation->part_of_bound, 2) : "-";
-    });
-  if (std::ranges::any_of(c.stages,
-                          [](const auto& s) { return s.weights_part_of_bound.has_value(); }))
-    row(table, "gathered weights: part of bound", [](const StageOutcome& s) {
-      return s.weights_part_of_bound ? digits(*s.weights_part_of_bound, 2) : "-";
-    });
-  memory_sections(table, c);
-  table.heading("");
-  const auto sent = [](const StageOutcome& s) { return sent_bytes(s.traffic, &TrafficRow::sent); };
-  row(table, "sent per rank and step", [&](const auto& s) { return human_bytes(sent(s)); });
-  row(table, "  in units of (N-1)/N model",
-      [&](const StageOutcome& s) { return in_model_units(s, c, spec); });
-  row(table, "  off the prediction by", [&](const StageOutcome& s) {
-    return signed_bytes(sent(s) - sent_bytes(s.traffic, &TrafficRow::predicted_sent));
-  });
-  move_rows(table, c);
-  row(table, "ms per step (median)",
-      [](const StageOutcome& s) { return milliseconds(s.seconds_per_step); });
-  row(table, "  spent waiting (rank)", [](const StageOutcome& s) { return waiting(s); });
-  if (rank_options(spec).lane) overlap_rows(table);
-  return table.text() + "\n" + report.timelines + comparison_bars(report, terminal) +
-         preset_text(report.presets) + timing_note(report.setup) + unfitting(report) +
-         untrained_note(c) + verdict(c) + baseline_line(report);
+  value_rows(table, c);
+  memory_sections(table);
+  traffic_rows(table, spec);
+  time_rows(table, rank_options(spec).lane != nullptr);
+  const std::string& difference = report.baseline_difference;
+  return table.text() + "\n" + preset_text(report.presets) + notes(report) + verdict(c) +
+         (report.baseline.empty() ? ""
+          : difference.empty()
+              ? printable("The results equal those of " + report.baseline + ".\n")
+              : printable("DIFFERENT from " + report.baseline + ": " + difference + "\n"));
 }
 
 }  // namespace zl::cli

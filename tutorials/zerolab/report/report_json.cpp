@@ -4,14 +4,18 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <string_view>
+#include <regex>
+#include <set>
+#include <sstream>
 
 #include "tensor/error.h"
 #include "tensor/io/json_check.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/version.h"
-#include "tutorials/zerolab/report/page/report_check.h"
+#include "tutorials/zerolab/report/shape.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -22,18 +26,38 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 constexpr size_t kMostPoints = 1'000;  // of a curve
 
+// What the page reads.
+constexpr const char* kReportShape = R"({
+  "kind": "text", "steps_asked": "integer", "sampled": ["text"],
+  "about": {"command": "text", "version": "text", "compiler": "text", "device": "text",
+            "date": "text", "settings": "text", "cores": "integer"},
+  "document?": {"stages?": ["object"], "memory?": ["object"], "communication?": ["object"],
+                "checkpoints?": ["object"]},
+  "failure?": {"message": "text", "after_step": "integer"},
+  "steps_made?": {"*": "integer"}, "nonfinite_losses?": {"*": "integer"},
+  "metrics": {"*": [{"step": "integer", "*": "number"}]},
+  "recordings": [{
+    "stage": "text", "step": "integer", "ranks": "integer", "timed": "boolean",
+    "units": [{"name": "text", "elements": "integer", "shard": "integer"}],
+    "series": ["text"], "texts": ["text"],
+    "events": [["integer", "#texts", "#texts", "#texts", "#texts", "#texts", "integer",
+                "integer"]],
+    "rank": [{
+      "rank": "integer", "ns": ["integer", "@events"],
+      "cells": [["#events", "#units", "text"]],
+      "memory": [["#events", "#series", "integer"]],
+      "peaks": [["#events", ["integer", "@series"]]],
+      "calls": [["#events?", "#events?", "integer", "integer", "integer"]]}]}]})";
+
 std::string text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // As a word of a command for a POSIX shell.
 std::string shell_word(const std::string& word) {
-  constexpr std::string_view plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
+  static const std::regex plain("[\\w@%+=:,./-]+");
+  if (std::regex_match(word, plain)) return word;
+  return "'" + std::regex_replace(word, std::regex("'"), "'\\''") + "'";
 }
 
 // The command line of this process, so that a shell repeats it; "zerolab" instead of its path.
@@ -48,48 +72,37 @@ std::string command_line() {
 std::string date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc = {};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
-  return text;
+  std::ostringstream text;
+  text << std::put_time(gmtime_r(&now, &utc), "%Y-%m-%d %H:%M UTC");
+  return text.str();
 }
 
 // How a sentence names the steps of a stage.
 std::string of_stage(const std::string& stage) { return str(" steps of ", stage, " "); }
 
 // The rows of a curve: of each stretch the first and the last, and those with the least and the
-// largest loss and norm; and all with an eval_loss while there is room.
+// largest of each value.
 Json sampled(const Json& rows, const std::string& stage, Json& sentences) {
   if (rows.size() <= kMostPoints) return rows;
   constexpr size_t stretches = 100;
-  std::vector<bool> kept(rows.size());
+  std::set<size_t> kept;
   for (size_t s = 0; s < stretches; ++s) {
     const size_t first = s * rows.size() / stretches, end = (s + 1) * rows.size() / stretches;
-    kept[first] = kept[end - 1] = true;
-    for (const char* key : {"loss", "grad_norm"}) {
-      size_t least = first, most = first;
-      for (size_t i = first; i < end; ++i) {
-        const Json& value = rows[i].value(key, Json());
-        if (!value.is_number()) continue;
-        const Json &low = rows[least].value(key, Json()), &high = rows[most].value(key, Json());
-        if (!low.is_number() || value < low) least = i;
-        if (!high.is_number() || value > high) most = i;
-      }
-      kept[least] = kept[most] = true;
+    kept.insert({first, end - 1});
+    for (const char* key : {"loss", "grad_norm", "eval_loss"}) {
+      std::map<double, size_t> by_value;
+      for (size_t i = first; i < end; ++i)
+        if (const Json value = rows[i].value(key, Json()); value.is_number())
+          by_value.emplace(value, i);
+      if (!by_value.empty()) kept.insert({by_value.begin()->second, by_value.rbegin()->second});
     }
   }
-  const int64_t room = int64_t(kMostPoints) - std::ranges::count(kept, true);
-  int64_t added = 0;
-  for (size_t i = 0; i < rows.size() && added < room; ++i)
-    if (!kept[i] && rows[i].contains("eval_loss")) kept[i] = true, ++added;
   Json some = Json::array();
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (kept[i]) some.push_back(rows[i]);
+  for (const size_t i : kept) some.push_back(rows[i]);
   sentences.push_back(
       str("Of ", with_commas(int64_t(rows.size())), of_stage(stage), some.size(),
           " are drawn. From each of 100 equal parts: the first and last step, and those with the "
-          "lowest and highest loss and norm",
-          added > 0 ? str("; besides, ", added, " with a held-out loss.") : "."));
+          "lowest and highest loss, norm and held-out loss."));
   return some;
 }
 
@@ -124,33 +137,33 @@ Json failure_json(const std::optional<RunFailure>& failure) {
 }  // namespace
 
 std::string report_json(const RunReport& report) {
-  const Json about{{"command", command_line()},  {"version", kVersion},
-                   {"compiler", compiler()},     {"device", report.device},
-                   {"cores", usable_cores()},    {"date", date()},
-                   {"settings", report.settings}};
-  Json sentences = report.left_out;
-  std::string recordings;
+  Json json{{"schema", kSchema},
+            {"kind", report.kind},
+            {"about",
+             {{"command", command_line()},
+              {"version", kVersion},
+              {"compiler", compiler()},
+              {"device", report.device},
+              {"cores", usable_cores()},
+              {"date", date()},
+              {"settings", report.settings}}},
+            {"document", report.document.empty() ? Json() : Json::parse(report.document)},
+            {"failure", failure_json(report.failure)},
+            {"steps_asked", report.steps_asked},
+            {"steps_made", Json::object()},
+            {"nonfinite_losses", Json::object()},
+            {"metrics", Json::object()},
+            {"sampled", report.left_out},
+            {"recordings", Json::array()}};
   for (const recording::RecordedStep& step : report.recordings) {
-    const std::string recording = step_json(step);
-    if (recording.empty()) continue;
-    recordings += (recordings.empty() ? "\n" : ",\n") + recording;
+    if (const std::string one = step_json(step); !one.empty())
+      json["recordings"].push_back(Json::parse(one));
     for (const std::string& sentence : left_out(step))
-      if (std::ranges::find(sentences, Json(sentence)) == sentences.end())
-        sentences.push_back(sentence);
+      if (std::ranges::count(json["sampled"], Json(sentence)) == 0)
+        json["sampled"].push_back(sentence);
   }
-  Json steps{{"sampled", sentences},
-             {"steps_made", Json::object()},
-             {"nonfinite_losses", Json::object()},
-             {"metrics", Json::object()}};
-  for (const auto& [stage, lines] : report.metrics) set_metrics(steps, stage, rows_of(lines));
-  return str(
-      "{\"schema\": ", kSchema, ", \"kind\": ", text(report.kind), ",\n\"about\": ", text(about),
-      ",\n\"document\": ", report.document.empty() ? "null" : text(Json::parse(report.document)),
-      ",\n\"failure\": ", text(failure_json(report.failure)),
-      ",\n\"steps_asked\": ", report.steps_asked, ",\n\"steps_made\": ", text(steps["steps_made"]),
-      ",\n\"nonfinite_losses\": ", text(steps["nonfinite_losses"]),
-      ",\n\"metrics\": ", text(steps["metrics"]), ",\n\"sampled\": ", text(steps["sampled"]),
-      ",\n\"recordings\": [", recordings, "]}\n");
+  for (const auto& [stage, lines] : report.metrics) set_metrics(json, stage, rows_of(lines));
+  return text(json) + "\n";
 }
 
 std::string continued_report(const std::string& report_json, const std::string& path,
@@ -161,12 +174,14 @@ std::string continued_report(const std::string& report_json, const std::string& 
                 "again");
   require_input(json["schema"] == kSchema, "'", path, "' has schema ", text(json["schema"]),
                 ", but this zerolab reads ", kSchema, "; use the version that wrote it");
-  require_report(report_json, path);
+  const std::string damaged = "'" + path + "' is damaged (run the command with --out again)";
+  require_shape(report_json, kReportShape, damaged);
   if (metrics && json["metrics"].size() == 1) {
     const std::string stage = json["metrics"].items().begin().key();
     const Json rows = rows_of(*metrics);
-    require_rows(text(rows),
-                 (std::filesystem::path(path).parent_path() / "metrics.jsonl").string());
+    const auto file = std::filesystem::path(path).parent_path() / "metrics.jsonl";
+    require_shape(text(rows), R"([{"step": "integer", "*": "number"}])",
+                  "'" + file.string() + "' is damaged");
     set_metrics(json, stage, rows);
   }
   int64_t after = 0;

@@ -1,5 +1,5 @@
-// What the documents of several commands say alike. Templates, so that the
-// JSON library stays out of headers.
+// What the documents of several commands say alike. Templates, so that the JSON library stays out
+// of headers.
 #pragma once
 
 #include "stages/predict/plan.h"
@@ -31,20 +31,71 @@ Json checkpoint_json(const CheckpointBytes& bytes) {
            {{"wait", bytes.buffer}, {"still", bytes.buffer}, {"snapshot", bytes.snapshot}}}};
 }
 
-// Moves between memory spaces by rank, of a step on average. Of train, which predicts nothing, the
-// measured columns; of plan the predicted ones; of compare both.
-enum class MoveColumns { measured, predicted, both };
+// ---- rows of memory, traffic and moves ---------------------------------------------------------
+
+// A key of a row, and the column that it takes.
+template <class Row>
+struct RowKey {
+  const char* key;
+  int64_t Row::*column;
+  bool predicted = false;
+};
+inline constexpr RowKey<MemoryRow> kMemoryKeys[] = {
+    {"rest_bytes", &MemoryRow::rest},
+    {"peak_bytes", &MemoryRow::peak},
+    {"predicted_rest_bytes", &MemoryRow::predicted_rest, true},
+    {"predicted_peak_bytes", &MemoryRow::predicted_peak, true}};
+// The first column of a key counts: those of a plan, which measures nothing, are predicted.
+inline constexpr RowKey<TrafficRow> kTrafficKeys[] = {
+    {"calls", &TrafficRow::calls},
+    {"elements", &TrafficRow::elements},
+    {"sent_bytes_per_rank", &TrafficRow::sent},
+    {"calls", &TrafficRow::predicted_calls, true},
+    {"elements", &TrafficRow::predicted_elements, true},
+    {"predicted_sent_bytes_per_rank", &TrafficRow::predicted_sent, true}};
+inline constexpr RowKey<MoveRow> kMoveKeys[] = {
+    {"moves_per_step", &MoveRow::number},
+    {"bytes_per_step", &MoveRow::bytes},
+    {"predicted_moves_per_step", &MoveRow::predicted_number, true},
+    {"predicted_bytes_per_step", &MoveRow::predicted_bytes, true}};
+
+enum class Columns { measured, predicted, both };
+
+template <class Json, class Row>
+void add_columns(Json& json, const Row& row, const auto& keys, Columns columns, int64_t steps = 1) {
+  for (const RowKey<Row>& k : keys)
+    if (columns == Columns::both || (columns == Columns::predicted) == k.predicted)
+      json.emplace(k.key, row.*k.column / steps);
+}
+
 template <class Json>
-Json moves_json(const std::vector<MoveRow>& rows, int64_t steps, MoveColumns columns) {
+Json memory_json(const std::vector<MemoryRow>& rows, Columns columns) {
+  Json list = Json::array();
+  for (const MemoryRow& row : rows) {
+    list.push_back({{"rank", row.rank}, {"pool", name(row.pool)}, {"use", name(row.use)}});
+    add_columns(list.back(), row, kMemoryKeys, columns);
+  }
+  return list;
+}
+
+template <class Json>
+Json traffic_json(const std::vector<TrafficRow>& rows, Columns columns) {
+  Json list = Json::array();
+  for (const TrafficRow& row : rows) {
+    list.push_back({{"collective", name(row.collective)}, {"purpose", name(row.purpose)}});
+    if (!row.group.empty()) list.back()["group"] = row.group;
+    add_columns(list.back(), row, kTrafficKeys, columns);
+  }
+  return list;
+}
+
+// By rank, of a step on average.
+template <class Json>
+Json moves_json(const std::vector<MoveRow>& rows, int64_t steps, Columns columns) {
   Json list = Json::array();
   for (const MoveRow& row : rows) {
-    Json json{{"rank", row.rank}, {"move", name(row.move)}};
-    if (columns != MoveColumns::predicted)
-      json.update({{"moves_per_step", row.number / steps}, {"bytes_per_step", row.bytes / steps}});
-    if (columns != MoveColumns::measured)
-      json.update({{"predicted_moves_per_step", row.predicted_number / steps},
-                   {"predicted_bytes_per_step", row.predicted_bytes / steps}});
-    list.push_back(json);
+    list.push_back({{"rank", row.rank}, {"move", name(row.move)}});
+    add_columns(list.back(), row, kMoveKeys, columns, steps);
   }
   return list;
 }

@@ -35,12 +35,6 @@ struct FinishedRun {
   int64_t step = 0, steps = 0;
 };
 
-struct StepTotals {
-  int64_t tokens = 0, skipped = 0;
-  double seconds = 0;
-};
-StepTotals step_totals(const std::vector<StepRecord>& steps);
-
 std::string text_report(const TrainReport& report);
 std::string json_report(const TrainReport& report);
 std::string text_report(const FinishedRun& run);

@@ -7,12 +7,14 @@
 
 namespace zl::cli {
 
+// page.html with the styles and scripts in it, but not yet what {{sources}} and {{report}} stand
+// for.
+std::string_view page_template();
+
 struct EmbeddedFile {
-  std::string_view name;  // "page.html", "zero3.cpp"
+  std::string_view name;  // "zero3"
   std::string_view text;
 };
-
-const std::vector<EmbeddedFile>& page_files();   // .html, .css and .js, in order of their names
-const std::vector<EmbeddedFile>& stage_files();  // those of stages/ that exist: ddp.cpp first
+const std::vector<EmbeddedFile>& stage_files();  // those of stages/ that exist: ddp first
 
 }  // namespace zl::cli

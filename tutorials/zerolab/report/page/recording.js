@@ -1,7 +1,7 @@
-// One recorded step: its events, and what each shown rank held after each of them.
+// One recorded step: its events, what each shown rank held after each of them, and the events at
+// which two stages are at the same point of a step.
 
 const KIND = {phase: 0, unit: 1, begin: 2, end: 3};
-const BARS = ["parameter", "gradient", "optimizer state"];
 
 // The last entry of `changes` ([event, …] in order) that is not after `event`.
 function lastChange(changes, event) {
@@ -11,7 +11,7 @@ function lastChange(changes, event) {
     if (changes[middle][0] <= event) low = middle + 1;
     else high = middle;
   }
-  return low > 0 ? changes[low - 1] : null;
+  return changes[low - 1];
 }
 
 // Changes as [event, index, value] -> for each index its own list of [event, value].
@@ -21,24 +21,14 @@ function byIndex(changes, count) {
   return lists;
 }
 
-// [B] that each rank sends, from the event at which a collective begins: its bytes are the full
-// buffer.
-function ringBytes({what, bytes: full}, ranks) {
-  return Math.floor(((what === "all_reduce" ? 2 : 1) * (ranks - 1) * full) / ranks);
-}
-
 class Recording {
   constructor(data) {
-    this.data = data;
-    this.stage = data.stage;
-    this.units = data.units;
-    this.ranks = data.ranks;
-    this.length = data.events.length;
-    this.shown = data.rank;
-    this.cells = data.rank.map((rank) => byIndex(rank.cells, data.units.length));
-    this.live = data.rank.map((rank) => byIndex(rank.memory, data.series.length));
+    const {stage, units, ranks, rank: shown, events} = data;
+    Object.assign(this, {data, stage, units, ranks, shown, length: events.length});
+    this.cells = shown.map((rank) => byIndex(rank.cells, units.length));
+    this.live = shown.map((rank) => byIndex(rank.memory, data.series.length));
     this.calls = this.pairedCalls();
-    this.zeroSlices = this.units.map((unit, u) => this.whenZero(unit.name, u));
+    this.zeroSlices = units.map((unit, u) => this.whenZero(unit.name, u));
   }
 
   event(k) {
@@ -48,35 +38,26 @@ class Recording {
       method: text(method), bytes, elements};
   }
 
-  // Each collective: its two events, what it moves and of which unit (-1: of none). Calls of one
-  // name end in the order in which they began. `bytes` are sent by each rank.
+  // Each collective: its two events, what it moves, of which unit (-1: of none) and of which of its
+  // bars (0: parameter, 1: gradient). Calls of one name end in the order in which they began; one
+  // may have begun before this step. `bytes` are sent by each rank: a begin has the full buffer.
   pairedCalls() {
-    const open = new Map(), calls = [];
+    const open = new Map(), calls = [], n = this.ranks;
     for (let k = 0; k < this.length; ++k) {
-      const e = this.event(k), name = `${e.what} ${e.detail}`;
-      if (e.kind === KIND.begin) {
-        const call = {begin: k, end: this.length, what: e.what, detail: e.detail,
-          bytes: ringBytes(e, this.ranks), elements: e.elements, ...this.moved(e.detail)};
-        calls.push(call);
-        open.set(name, [...(open.get(name) ?? []), call]);
-      } else if (e.kind === KIND.end) {
-        const call = open.get(name)?.shift() ?? {begin: -1, what: e.what, detail: e.detail,
-          elements: e.elements, ...this.moved(e.detail)};   // it began before this step
-        if (call.begin < 0) calls.push(call);
-        call.end = k;
-        call.bytes = e.bytes;
-      }
+      const {kind, what, detail, bytes} = this.event(k), name = `${what} ${detail}`;
+      if (kind < KIND.begin) continue;
+      const [, unit, of] = detail.match(/^(.*) (parameter|gradient)$/s) ?? [];
+      const found = this.units.findIndex((u) => u.name === unit);
+      const known = kind === KIND.end ? open.get(name)?.shift() : null;
+      const call = known ?? {begin: kind === KIND.end ? -1 : k, end: this.length, what, detail,
+        unit: found, bar: found < 0 ? -1 : of === "parameter" ? 0 : 1};
+      if (!known) calls.push(call);
+      if (kind === KIND.begin) open.set(name, [...(open.get(name) ?? []), call]);
+      else call.end = k;
+      call.bytes = kind === KIND.end ? bytes
+        : Math.floor(((what === "all_reduce" ? 2 : 1) * (n - 1) * bytes) / n);
     }
     return calls;
-  }
-  // "h.0 parameter" -> the unit's index, and which of its three bars: 0 or 1.
-  moved(detail) {
-    for (const [bar, suffix] of [[0, " parameter"], [1, " gradient"]]) {
-      const unit = detail.endsWith(suffix)
-        ? this.units.findIndex((u) => u.name === detail.slice(0, -suffix.length)) : -1;
-      if (unit >= 0) return {unit, bar};
-    }
-    return {unit: -1, bar: -1};
   }
 
   // Events from which the kept gradient of a unit is zero or not: [[event, whether], …]. It is zero
@@ -91,43 +72,40 @@ class Recording {
     return [[0, true], ...ends, ...updates].sort((a, b) => a[0] - b[0]);
   }
   sliceIsZero(unit, k) { return lastChange(this.zeroSlices[unit], k)[1]; }
-  // Each call counts in the step in which it ends, as in the communication log.
-  get counted() { return this.calls.filter((call) => call.end < this.length); }
   inFlight(k) { return this.calls.filter((call) => call.begin <= k && k < call.end); }
-  callAt(k) { return this.calls.find((call) => call.begin === k || call.end === k); }
 
   // Three letters: parameter, gradient, optimizer state of a unit on the i-th shown rank.
   letters(i, unit, k) { return lastChange(this.cells[i][unit], k)?.[1] ?? "..."; }
   // [B] by series after event k.
   memory(i, k) { return this.live[i].map((changes) => lastChange(changes, k)?.[1] ?? 0); }
 
-  // The memory of a rank along the step as [x, [bytes by series]]: after each event, and between
-  // two events where it was higher than at both. `wanted`: which series count.
-  profile(i, wanted) {
-    const pick = (all) => all.filter((_, s) => wanted[s]);
-    const points = [];
-    let next = 0;
-    const {peaks} = this.data.rank[i];
+  // The memory of a rank in a pool along the step as [x, [bytes by use]]: after each event, and
+  // between two events where it was higher than at both.
+  profile(i, pool = "device") {
+    const pick = (all) => all.filter((_, s) => this.data.series[s].startsWith(`${pool} `));
+    const points = [], peaks = [...this.data.rank[i].peaks];
     for (let k = 0; k < this.length; ++k) {
-      for (; next < peaks.length && peaks[next][0] <= k; ++next)
-        points.push([Math.max(0, k - 0.5), pick(peaks[next][1])]);
+      while (peaks.length && peaks[0][0] <= k)
+        points.push([Math.max(0, k - 0.5), pick(peaks.shift()[1])]);
       points.push([k, pick(this.memory(i, k))]);
     }
     return points;
   }
-  // The series of a pool: [{name: "gradient", index}], and which of all series they are.
-  pool(name) {
-    const wanted = this.data.series.map((series) => series.startsWith(`${name} `));
-    const names = this.data.series.filter((_, s) => wanted[s])
-      .map((series) => spaced(series.slice(name.length + 1)));
-    return {wanted, names};
+  uses(pool = "device") {
+    return this.data.series.filter((series) => series.startsWith(`${pool} `))
+      .map((series) => spaced(series.slice(pool.length + 1)));
+  }
+  // The highest total of any shown rank at any instant. [B]
+  highest(pool = "device") {
+    return Math.max(1, ...this.shown.flatMap((_, i) =>
+      this.profile(i, pool).map((point) => sum(point[1]))));
   }
   // Phases as [{name, begin, end}] in events; `end` is the event after the last.
   phases() {
     const all = [];
     for (let k = 0; k < this.length; ++k) {
       const {phase} = this.event(k);
-      if (all.length && all[all.length - 1].name === phase) all[all.length - 1].end = k + 1;
+      if (all.at(-1)?.name === phase) all.at(-1).end = k + 1;
       else all.push({name: phase, begin: k, end: k + 1});
     }
     return all;
@@ -138,6 +116,20 @@ class Recording {
     if (e.kind === KIND.unit) return `${e.unit}: ${e.what}`;
     return `${e.what} ${e.detail} ${e.kind === KIND.begin ? "begins" : "ends"}`;
   }
+
+  // All stages share the phases and most events of units: [{name, event}]. The name counts
+  // repetitions. Between two of these anchors each stage has further events.
+  anchors() {
+    const seen = new Map(), found = [];
+    for (let k = 0; k < this.length; ++k) {
+      const e = this.event(k);
+      if (e.kind > KIND.unit || !/^$|^(before|after)_|update/.test(e.kind ? e.what : "")) continue;
+      const name = `${e.phase} ${e.unit} ${e.what}`;
+      seen.set(name, (seen.get(name) ?? 0) + 1);
+      found.push({name: `${name} ${seen.get(name)}`, event: k});
+    }
+    return found;
+  }
 }
 
 const recordings = STAGES.flatMap((stage) =>
@@ -145,9 +137,24 @@ const recordings = STAGES.flatMap((stage) =>
     .map((data) => new Recording(data)));
 const recordingOf = (stage) => recordings.find((recording) => recording.stage === stage);
 
-// The highest total of any shown rank at any instant of a recording.
-function highest(recording, pool = "device") {
-  const {wanted} = recording.pool(pool);
-  return Math.max(1, ...recording.shown.map((_, i) =>
-    Math.max(...recording.profile(i, wanted).map((point) => sum(point[1])))));
+// Every stage that has anything to show, in their order.
+const shownStages = STAGES.filter((stage) =>
+  resultOf(stage) || report.metrics[stage] || recordingOf(stage));
+
+// The positions through which one or two recordings step together: [[event, …], …]. From one shared
+// anchor to the next, the one with fewer events waits at its last.
+function positionsOf([a, b]) {
+  if (!b) return Array.from({length: a.length}, (_, k) => [k]);
+  const inB = new Map(b.anchors().map((anchor) => [anchor.name, anchor.event]));
+  const shared = [[0, 0]];
+  for (const {name, event} of a.anchors()) {
+    const other = inB.get(name);
+    if (other > shared.at(-1)[1] && event > shared.at(-1)[0]) shared.push([event, other]);
+  }
+  shared.push([a.length, b.length]);
+  return shared.slice(1).flatMap((to, i) => {
+    const from = shared[i], steps = Math.max(to[0] - from[0], to[1] - from[1]);
+    return Array.from({length: steps}, (_, j) =>
+      from.map((first, side) => Math.min(first + j, to[side] - 1)));
+  });
 }
