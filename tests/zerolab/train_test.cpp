@@ -255,7 +255,7 @@ TEST_CASE("--threads changes no result, and is told", "[zerolab]") {
   CHECK(loss("1") == loss("3"));  // all numbers: tests/stages/train
   check_says(call("train --model tiny --steps 1 --ranks 1 --threads 2").err,
              {"on 1 rank of 2 threads, "});
-  check_says(call("bench kernels --model tiny --rows 64 --only add --threads 2 -q").out,
+  check_says(call("bench kernels --model tiny --rows 64 --threads 2 -q").out,
              {"one rank of 2 threads on "});
   check_says(call("bench step --model tiny --ranks 1 --steps 1 --rounds 1 --threads 2 -q").out,
              {" for 2 threads of a rank"});

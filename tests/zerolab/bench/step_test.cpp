@@ -40,7 +40,6 @@ TEST_CASE("bench step --json has rows for one rank and for each stage, relative 
            seconds["median"] <= seconds["max"]));
     CHECK((row["tokens_per_second"] > 0.0 && row["share_of_peak"] > 0.0));
     CHECK(row["peak_total_bytes"].size() == row["ranks"]);
-    CHECK(row["page_faults_per_step"] >= 0.0);
     if (!row["peak_resident_bytes"].is_null())
       CHECK(row["peak_resident_bytes"] >= row["resident_bytes_before"]);
   }
@@ -142,23 +141,21 @@ TEST_CASE(
   double share = 0;
   for (const Json& kernel : json["kernels"]) {
     CHECK(kernel["seconds_per_step"] > 0.0);
+    CHECK((kernel["bound"] == "copy" || kernel["bound"] == "operations"));
     share += kernel["share_of_step"].get<double>();
-    calls[kernel["kernel"]] = kernel["calls_per_step"];
+    calls[kernel["kernel"]] += kernel["calls_per_step"].get<double>();
   }
   // Each with its sizes: the rows are B·T = 128 tokens.
   CHECK(calls["matmul A·B 128×96×32"] == 2);    // queries, keys and values
   CHECK(calls["matmul A·Bᵀ 128×256×32"] == 1);  // the head
   CHECK(calls["matmul Aᵀ·B 32×128×128"] == 2);  // the gradient of the MLP's first weight
-  CHECK(json["untimed_calls"] == 0);
   const double least = json["share_outside_kernels"]["min"],
                most = json["share_outside_kernels"]["max"];
   CHECK((least > 0.0 && most < 1.0));
   // Kernels and the rest are of the same steps, so the shares add up to 1 if all steps are equal.
   CHECK((share + least <= 1.0 && share + most >= 1.0));
-  CHECK(json["clock_seconds_per_step"] < json["seconds_per_step"]["median"]);
-  check_says(
-      call(kStep + "--ranks 1 --steps 1 --profile").out,
-      {"of step", "µs each", "attention_backward", "outside of kernels", "reading the clock"});
+  check_says(call(kStep + "--ranks 1 --steps 1 --profile").out,
+             {"of step", "GFLOP/s", "attention_backward", "outside of kernels"});
   CHECK_FALSE(contains(call(kStep + "--ranks 1 --steps 1").out, "outside of kernels"));
 }
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tutorials/zerolab/bench/commands.h"
+#include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
 
@@ -15,5 +16,12 @@ void add_bench(CLI::App& app, Invocation& invocation) {
 }
 
 std::string become_bench(char**) { return ""; }
+
+void add_counts(Flags& flags, const std::vector<CountFlag>& counts) {
+  for (const auto& [flag, type, help, into, least, most] : counts)
+    flags.value(flag, type, help, [&into = into, least = least, most = most](const auto& text) {
+      into = read_count(text, least, most);
+    });
+}
 
 }  // namespace zl::cli

@@ -1,38 +1,30 @@
 #include "tutorials/zerolab/bench/collectives.h"
 
 #include <algorithm>
+#include <numeric>
 
-#include "dist/processes/wire.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 
 namespace zl::cli {
 namespace {
 
-// [s] The same on all ranks.
-std::vector<double> slowest_seconds(CollectiveTrial& trial, int64_t warm_up, int64_t calls,
-                                    Communicator& comm) {
-  WireWriter wire;  // [ns] of each call
-  for (int64_t i = -warm_up; i < calls; ++i) {
-    if (interrupt_requested()) throw Interrupted();
-    const int64_t nanoseconds = trial.time();
-    if (i >= 0) wire.put(nanoseconds);
-  }
-  std::vector<double> slowest(size_t(calls), 0.0);
-  for (const std::string& part : comm.all_gather_object(wire.take(), "measured")) {
-    WireReader reader(part);
-    for (double& seconds : slowest)
-      seconds = std::max(seconds, 1e-9 * double(reader.get<int64_t>()));
-  }
-  return slowest;
+std::vector<int64_t> of_all_ranks(int64_t mine, Communicator& comm) {
+  std::vector<int64_t> all;
+  for (const std::string& text : comm.all_gather_object(std::to_string(mine), "measured"))
+    all.push_back(std::stoll(text));
+  return all;
+}
+
+double slowest_seconds(CollectiveTrial& trial, Communicator& comm) {  // [s] the same on all ranks
+  if (interrupt_requested()) throw Interrupted();
+  return 1e-9 * double(std::ranges::max(of_all_ranks(trial.time(), comm)));
 }
 
 int64_t wrong_values(CollectiveTrial& trial, Communicator& comm) {
   trial.fill();
   trial.call();
-  int64_t wrong = 0;
-  for (const std::string& of_rank : comm.all_gather_object(str(trial.wrong()), "wrong"))
-    wrong += std::stoll(of_rank);
-  return wrong;
+  const std::vector<int64_t> wrong = of_all_ranks(trial.wrong(), comm);
+  return std::accumulate(wrong.begin(), wrong.end(), int64_t(0));
 }
 
 // The system may start two ranks on one core and move one of them later: then calls take long, and
@@ -41,8 +33,7 @@ void wait_until_spread(Communicator& comm, Memory& memory) {
   CollectiveTrial trial({Collective::all_reduce, 1 << 16, Dtype::f32}, comm, memory);
   trial.clear();
   double spent = 0;
-  for (int i = 0; i < 100 && spent < 0.2; ++i)
-    for (const double seconds : slowest_seconds(trial, 0, 20, comm)) spent += seconds;
+  for (int i = 0; i < 2000 && spent < 0.2; ++i) spent += slowest_seconds(trial, comm);
 }
 
 }  // namespace
@@ -59,10 +50,11 @@ void time_trials(std::vector<TimedTrial>& trials, const TrainingSpec& spec,
         CollectiveTrial collective(trial.spec, comm, memory);
         const int64_t wrong = options.check ? wrong_values(collective, comm) : 0;
         collective.clear();
-        const auto seconds = slowest_seconds(collective, options.warm_up, options.calls, comm);
-        if (comm.rank() > 0) continue;  // the ranks that are threads share the trials
-        trial.wrong += wrong;
-        trial.seconds.insert(trial.seconds.end(), seconds.begin(), seconds.end());
+        if (comm.rank() == 0) trial.wrong += wrong;  // the ranks that are threads share the trials
+        for (int64_t i = -options.warm_up; i < options.calls; ++i) {
+          const double seconds = slowest_seconds(collective, comm);
+          if (comm.rank() == 0 && i >= 0) trial.seconds.push_back(seconds);
+        }
       }
   };
   spec.run_ranks ? spec.run_ranks(spec.ranks, body, spec.rank_options)

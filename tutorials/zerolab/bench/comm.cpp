@@ -6,7 +6,7 @@
 #include "dist/trace/call_times.h"
 #include "tutorials/zerolab/bench/collectives.h"
 #include "tutorials/zerolab/bench/commands.h"
-#include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
@@ -43,12 +43,6 @@ struct CommOptions : RunOptions {
   bool unordered = false;
 };
 
-const CollectiveKind* read_collective(const std::string& word) {
-  std::vector<std::string> names;
-  for (const CollectiveKind& c : kCollectives) names.emplace_back(c.name);
-  return &kCollectives[choose(word, names)];
-}
-
 // As nccl-tests reads sizes: 8K and 64M are powers of 1,024. Also accepts the sizes of zerolab.
 int64_t read_bytes(const std::string& text) {
   const bool bare =
@@ -59,6 +53,10 @@ int64_t read_bytes(const std::string& text) {
 // nccl-tests' name.
 const char* type_name(Dtype type) {
   return type == Dtype::bf16 ? "bfloat16" : type == Dtype::f16 ? "half" : "float";
+}
+
+const CollectiveKind& kind_of(const TimedTrial& trial) {
+  return *std::ranges::find(kCollectives, trial.spec.kind, &CollectiveKind::kind);
 }
 
 std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
@@ -79,11 +77,7 @@ std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
   return all;
 }
 
-const CollectiveKind& kind_of(const TimedTrial& trial) {
-  return *std::ranges::find(kCollectives, trial.spec.kind, &CollectiveKind::kind);
-}
-
-Json row(const TimedTrial& trial, const CommOptions& options, int ranks) {
+Json trial_json(const TimedTrial& trial, bool checked, int ranks) {
   const CollectiveKind& collective = kind_of(trial);
   const Spread seconds = spread_of(trial.seconds);
   const Bandwidth bits =  // [Gbit/s]
@@ -93,32 +87,32 @@ Json row(const TimedTrial& trial, const CommOptions& options, int ranks) {
           {"elements", trial.spec.count},
           {"type", type_name(trial.spec.dtype)},
           {"in_place", collective.in_place},
-          {"reduction", collective.sums ? Json("sum") : Json(nullptr)},
+          {"reduction", collective.sums ? Json("sum") : Json()},
           {"seconds", seconds},
           {"algorithm_bytes_per_second", 1e9 * bits.algorithm / 8},
           {"bus_bytes_per_second", 1e9 * bits.bus / 8},
-          {"wrong", options.trials.check ? Json(trial.wrong) : Json(nullptr)}};
+          {"wrong", checked ? Json(trial.wrong) : Json()}};
 }
 
 std::string comm_text(const Json& report) {
   std::string all =
-      str("# ", plural(report["ranks"], "rank"), "; ", report["description"].get<std::string>(),
+      str("# ", plural(report["ranks"], "rank"), "; ", as_is(report["description"]),
           "\n# in place, except all_to_all and send_receive; time of the slowest rank, median of ",
           report["iterations"], " calls after ", report["warm_up"], "; GB = 1e9 bytes\n#\n",
           "#       size         count      type   redop     time   algbw   busbw #wrong\n"
           "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n");
   std::string before;
-  double sum = 0;
+  double sum = 0;  // [B/s]
   for (const Json& r : report["results"]) {
-    const std::string collective = r["collective"], type = r["type"], wrong = r["wrong"].dump();
-    if (before != collective) all += collective + "\n";
-    before = collective;
-    const double rate = r["algorithm_bytes_per_second"], bus = r["bus_bytes_per_second"];
+    const std::string collective = as_is(r["collective"]), wrong = r["wrong"].dump();
+    if (std::exchange(before, collective) != collective) all += collective + "\n";
+    const double bus = r["bus_bytes_per_second"];
     sum += bus;
     all += format("%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7s\n", r["bytes"].get<long long>(),
-                  r["elements"].get<long long>(), type.c_str(),
+                  r["elements"].get<long long>(), as_is(r["type"]).c_str(),
                   r["reduction"].is_null() ? "none" : "sum",
-                  1e6 * r["seconds"]["median"].get<double>(), rate / 1e9, bus / 1e9,
+                  1e6 * r["seconds"]["median"].get<double>(),
+                  r["algorithm_bytes_per_second"].get<double>() / 1e9, bus / 1e9,
                   r["wrong"].is_null() ? "N/A" : wrong.c_str());
   }
   return all +
@@ -135,7 +129,14 @@ std::string settings(const CommOptions& o) {
 }
 
 // `ranks`: on this machine. Each has a buffer to send from and one to receive into.
-void check(const CommOptions& options, int64_t ranks, bool on_gpus) {
+void check(const CommOptions& options, const BackendChoice& backend, int64_t ranks, bool on_gpus) {
+  require_input(
+      !backend.on_threads() || !options.unordered,
+      "--unordered leaves sums to NCCL or MPI, but these ranks are threads; leave it out");
+  require_input(
+      backend.transport != Transport::nccl ||
+          !std::ranges::count(options.collectives, Collective::send, &CollectiveKind::kind),
+      "--collective send_receive: ranks on NCCL have collectives only; leave it out");
   require_input(options.min <= options.max, "--min-bytes ", options.min,
                 " is more than --max-bytes ", options.max);
   const int64_t available = on_gpus ? 0 : available_memory();
@@ -155,14 +156,7 @@ int bench_comm(CommOptions options) {
       process ? choose_device_of_process(options, options.dtype, process->local_rank)
               : choose_device(options, options.dtype, spec.ranks);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
-  require_input(
-      !backend.on_threads() || !options.unordered,
-      "--unordered leaves sums to NCCL or MPI, but these ranks are threads; leave it out");
-  require_input(
-      backend.transport != Transport::nccl ||
-          !std::ranges::count(options.collectives, Collective::send, &CollectiveKind::kind),
-      "--collective send_receive: ranks on NCCL have collectives only; leave it out");
-  check(options, process ? process->local_size : spec.ranks, device.on_gpus());
+  check(options, backend, process ? process->local_size : spec.ranks, device.on_gpus());
   place(spec, device);
   place(spec, backend, device, settings(options));
   std::vector<TimedTrial> trials = all_trials(options, spec.ranks);
@@ -172,26 +166,21 @@ int bench_comm(CommOptions options) {
   });
   progress.clear();
   if (!is_first(process)) return 0;
-  bool ok = true;
+  const bool ok = std::ranges::all_of(trials, [](const auto& trial) { return trial.wrong == 0; });
   Json results = Json::array();
-  for (const TimedTrial& trial : trials) {
-    ok = ok && trial.wrong == 0;
-    results.push_back(row(trial, options, spec.ranks));
-  }
-  print_results(Json{{"schema", 1},
-                     {"command", "bench comm"},
-                     {"ok", ok},
-                     {"ranks", spec.ranks},
-                     {"device", spec.device_name()},
-                     {"device_name", device.name()},
-                     {"backend", name(spec.transport)},
-                     {"ordered", spec.ordered()},
-                     {"description", str(describe(backend, spec.ordered_sums), "; ",
-                                         describe(device, spec.ranks))},
-                     {"iterations", options.trials.calls},
-                     {"warm_up", options.trials.warm_up},
-                     {"results", results}},
-                options.json, comm_text);
+  for (const TimedTrial& trial : trials)
+    results.push_back(trial_json(trial, options.trials.check, spec.ranks));
+  Json report = document<Json>("bench comm", device);
+  report.update({{"ok", ok},
+                 {"ranks", spec.ranks},
+                 {"backend", name(spec.transport)},
+                 {"ordered", spec.ordered()},
+                 {"description",
+                  str(describe(backend, spec.ordered_sums), "; ", describe(device, spec.ranks))},
+                 {"iterations", options.trials.calls},
+                 {"warm_up", options.trials.warm_up},
+                 {"results", results}});
+  print_results(report, options.json, comm_text);
   return ok ? 0 : 1;
 }
 
@@ -203,37 +192,10 @@ sends to the next rank. #wrong counts the values of one call, on all ranks, that
 right. As in nccl-tests, 8K, 64M and 1G are powers of 1,024.
 
 Examples:
-  zerolab bench comm
   zerolab bench comm --ranks 2 --collective all_gather,reduce_scatter --dtype bf16
   zerolab launch -n 8 -- bench comm -b 8 -e 1G -f 2
 
 Exit codes: 0 fine, 1 a value was wrong, 2 usage, 3 out of memory, 4 communication, 130 Ctrl-C)";
-
-void add_comm_flags(Flags& flags, CommOptions& options) {
-  flags.group("What");
-  flags.value("--collective", "LIST",
-              "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_receive,\n"
-              "separated by commas (default all_reduce)",
-              [&](const auto& text) {
-                options.collectives.clear();
-                for (const std::string& word : comma_list(text))
-                  options.collectives.push_back(read_collective(word));
-              });
-  flags.value("-b,--min-bytes", "SIZE", "smallest size (default 8K)",
-              [&](const auto& text) { options.min = read_bytes(text); });
-  flags.value("-e,--max-bytes", "SIZE", "upper limit of the sizes (default 64M)",
-              [&](const auto& text) { options.max = read_bytes(text); });
-  flags.value("-f,--factor", "F", "from one size to the next; 1: only the smallest (default 4)",
-              [&](const auto& text) { options.factor = read_count(text, 1, 1 << 20); });
-  flags.value("-d,--dtype", "TYPE", "fp32, bf16 or fp16 (default fp32)",
-              [&](const auto& text) { options.dtype = read_precision(text); });
-  flags.value("-n,--iterations", "N", "timed calls (default 20)",
-              [&](const auto& text) { options.trials.calls = read_count(text, 1, 1'000'000); });
-  flags.value("-w,--warm-up", "N", "calls before the timed ones (default 5)",
-              [&](const auto& text) { options.trials.warm_up = read_count(text, 0, 1'000'000); });
-  flags.value("-c,--check", "0|1", "check the values of one call (default 1)",
-              [&](const auto& text) { options.trials.check = read_count(text, 0, 1) == 1; });
-}
 
 }  // namespace
 
@@ -241,7 +203,32 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
   static CommOptions options;
   Flags flags(bench, invocation, "comm", "time of collectives, with a check of their results",
               [] { return bench_comm(options); });
-  add_comm_flags(flags, options);
+  flags.group("What");
+  flags.value("--collective", "LIST",
+              "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_receive,\n"
+              "separated by commas (default all_reduce)",
+              [](const auto& text) {
+                std::vector<std::string> names;
+                for (const CollectiveKind& c : kCollectives) names.emplace_back(c.name);
+                options.collectives.clear();
+                for (const std::string& word : comma_list(text))
+                  options.collectives.push_back(&kCollectives[choose(word, names)]);
+              });
+  flags.value("-b,--min-bytes", "SIZE", "smallest size (default 8K)",
+              [](const auto& text) { options.min = read_bytes(text); });
+  flags.value("-e,--max-bytes", "SIZE", "upper limit of the sizes (default 64M)",
+              [](const auto& text) { options.max = read_bytes(text); });
+  flags.value("-d,--dtype", "TYPE", "fp32, bf16 or fp16 (default fp32)",
+              [](const auto& text) { options.dtype = read_precision(text); });
+  add_counts(
+      flags,
+      {{"-f,--factor", "F", "from one size to the next; 1: only the smallest (default 4)",
+        options.factor, 1, 1 << 20},
+       {"-n,--iterations", "N", "timed calls (default 20)", options.trials.calls, 1, 1000000},
+       {"-w,--warm-up", "N", "calls before the timed ones (default 5)", options.trials.warm_up, 0,
+        1000000},
+       {"-c,--check", "0|1", "check the values of one call (default 1)", options.trials.check, 0,
+        1}});
   flags.group("Ranks");
   add_ranks_flag(flags, options, kCommRanks);
   add_device_flag(flags, options);

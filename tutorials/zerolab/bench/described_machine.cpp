@@ -21,8 +21,8 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kMostRanks = 64;  // that are threads
-constexpr int64_t kWarmUp = 2;  // steps
+constexpr int64_t kMostRanks = 64;  // that are threads
+constexpr int64_t kWarmUp = 2;      // steps
 constexpr Collective kTimed[] = {Collective::all_reduce, Collective::reduce_scatter,
                                  Collective::all_gather};
 constexpr double kNoLimit = 1e15;  // [B/s] the bytes of a call make no difference
@@ -46,7 +46,6 @@ constexpr Size kGpuSizes[] = {{2, 2, 32, 32, 256, 4},
 
 RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) {
   run.quiet = true;
-  run.ranks = ranks;
   run.source.precision = precision;
   run.n_layer = size.layers, run.n_head = size.heads, run.n_embd = size.width;
   run.block_size = size.window, run.vocab_size = size.vocab;
@@ -98,57 +97,20 @@ Points by_place(const std::string& kernel, Points all) {
   return merged;
 }
 
-// Of each kernel and shape.
-using PointsOfKernels = std::map<std::pair<std::string, int>, Points>;
-
-// Adds the kernels of equal steps, each with its median time. `head`, `rows`: of the model and its
-// micro-batch, as in KernelWork.
-void add(PointsOfKernels& points, const std::vector<TimedStep>& steps, int head, int rows) {
-  const std::vector<TimedKernel>& calls = steps.front().calls;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const std::string& kernel = calls[i].event;
-    if (kernel.empty() || kernel == "transfer") continue;
-    std::vector<double> seconds;
-    for (const TimedStep& step : steps) {
-      require(step.calls.size() == calls.size() && step.calls[i].event == kernel,
-              "two steps call different kernels: ", step.calls[i].event, " and ", kernel);
-      seconds.push_back(step.calls[i].seconds);
-    }
-    points[{kernel, shape_of({.kernel = kernel, .head = head, .rows = rows})}].push_back(
-        {double(calls[i].operations), double(calls[i].bytes),
-         std::max(spread_of(std::move(seconds)).median, 1e-9)});
-  }
-}
-
 class Description {
  public:
-  explicit Description(const MachineOptions& options)
-      : options_(options),
-        device_(choose_device(options, Dtype::f32, kMostRanks)),
-        gpu_(device_.on_gpus()),
-        ranks_(gpu_ ? int(device_.gpus.size()) : std::min(options.cores.cores, kMostRanks)),
-        timed_steps_(options.quick ? 2 : 5),
-        trials_{.rounds = options.quick ? 2 : 8,
-                .calls = options.quick ? 2 : 5,
-                .warm_up = 2,
-                .check = false,
-                .spread = true},
-        bytes_(sizes_between(256, (options.quick ? 1 : 32) * kMiB, 4)),
-        types_{Dtype::f32} {
-    const std::span<const Size> all = gpu_ ? std::span<const Size>(kGpuSizes) : kCpuSizes;
-    sizes_.assign(all.begin(), options.quick ? all.begin() + 2 : all.end());
-    if (!options.quick) types_.push_back(Dtype::bf16);
-    if (!gpu_ && ranks_ > 1) together_.push_back(ranks_);
-    for (int n = 2; n < ranks_; n = n < 8 ? n + 1 : 2 * n) groups_.push_back(n);
-    if (ranks_ > 1) groups_.push_back(ranks_);
-  }
+  explicit Description(const MachineOptions& options) : options_(options) {}
 
   Machine measure() {
-    Progress progress(items(), options_.quiet);
+    Progress progress(
+        3 + options_.disk_passes() +
+            std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) *
+                (kWarmUp + timed_steps_) +
+            std::ssize(groups_) * trials_.rounds * std::ssize(kTimed) * std::ssize(bytes_),
+        options_.quiet);
     begin_ = [&](const std::string& what) { progress.item(what); };
-    names();
     begin_("peak FLOP/s");
-    peaks();
+    names_and_peaks();
     begin_("memory");
     memory();
     for (const Dtype type : types_)
@@ -163,63 +125,41 @@ class Description {
   }
 
  private:
-  RankMachine& rank() { return machine_.rank; }
-  int64_t items() const {
-    return 3 + options_.disk_passes() +
-           std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) *
-               (kWarmUp + timed_steps_) +
-           std::ssize(groups_) * trials_.rounds * std::ssize(kTimed) * std::ssize(bytes_);
-  }
-
-  void names() {
-    const std::string stem = std::filesystem::path(options_.save).stem();
-    machine_.name = stem.empty() ? "machine" : stem;
-    machine_.title = str(ranks_,
-                         gpu_          ? " × "
-                         : ranks_ == 1 ? " core of "
-                                       : " cores of ",
-                         device_.name());
+  // On a CPU bf16 and fp16 are computed in fp32.
+  void names_and_peaks() {
+    machine_.name = std::filesystem::path(options_.save).stem();
+    machine_.title =
+        str(gpu_ ? str(ranks_, " × ") : plural(ranks_, "core") + " of ", device_.name());
     machine_.sources = {str("All numbers: measured by zerolab bench machine --save",
                             options_.quick ? " --quick" : "", ", kernels compiled for ",
                             cpu_architecture())};
     machine_.ranks_per_node = ranks_;
     if (!gpu_) machine_.contention = 1;
-    rank().device = device_.kind;
-    rank().memory_bytes =
-        gpu_ ? double(device_.gpus.front().memory) : double(total_memory()) / ranks_;
     machine_.host.memory_bytes = double(total_memory());
-  }
-
-  // On a CPU bf16 and fp16 are computed in fp32.
-  void peaks() {
-    Workbench bench(device_);
-    rank().f32_flops = bench.operation_rate(Dtype::f32);
-    rank().half_flops =
-        gpu_ ? bench.operation_rate(Dtype::bf16) : bench.matmul_rate(kCpuMatrix, Dtype::bf16);
+    rank_.device = device_.kind;
+    rank_.memory_bytes =
+        gpu_ ? double(device_.gpus.front().memory) : machine_.host.memory_bytes / ranks_;
+    rank_.f32_flops = operation_rate(device_, Dtype::f32);
+    rank_.half_flops = gpu_ ? operation_rate(device_, Dtype::bf16)
+                            : matmul_rate(kCpuMatrix, {}, device_, Dtype::bf16).max;
   }
 
   // A copy moves each byte twice: it is read, and written.
   void memory() {
     Host& host = machine_.host;
-    host.memory_bandwidth = memory_rate(MemoryPass::copy, options_.array, options_.cores).median;
-    rank().memory_bandwidth = host.memory_bandwidth / ranks_;
-    host.link_bandwidth = rank().memory_bandwidth / 2;
-    if (!gpu_) return;
-    Workbench bench(device_);
-    const std::unique_ptr<Backend> pinned = make_pinned_backend();
-    Memory pinned_memory({DeviceKind::cpu}, *pinned, bench.memory().events(), {.pool = Pool::host});
-    const auto median = [&](Memory& from, int64_t bytes) {
-      return bench.copy_rate(from, options_.quick ? kMiB : bytes, options_.cores.samples).median;
+    host.memory_bandwidth = memory_rate(options_.array, options_.cores).median;
+    const auto rate = [&](bool from_host) {
+      return gpu_copy_rate(device_, from_host, (options_.quick ? 1 : 256) * kMiB, {}).median;
     };
-    rank().memory_bandwidth = 2 * median(bench.memory(), 512 * kMiB);
-    host.link_bandwidth = median(pinned_memory, 64 * kMiB);
+    rank_.memory_bandwidth = gpu_ ? 2 * rate(false) : host.memory_bandwidth / ranks_;
+    host.link_bandwidth = gpu_ ? rate(true) : rank_.memory_bandwidth / 2;
   }
 
   // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
   // gradients. On a CPU a kernel's time is that in which its thread had a core, so other programs
   // hardly change it.
   void kernels(Dtype type, int ranks) {
-    PointsOfKernels points;
+    std::map<std::pair<std::string, int>, Points> points;  // of each kernel and shape
     for (const Size& size : sizes_) {
       const RunSetup setup = setup_of(options_, size, type, ranks);
       GptTrainingSpec spec = setup.spec;
@@ -228,17 +168,25 @@ class Description {
       spec.steps = kWarmUp + timed_steps_;
       const std::string what = str("kernels in ", precision_name(type), " at width ", size.width,
                                    ", ", plural(ranks, "rank"));
-      add(points,
-          time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp,
-                       [&] { begin_(what); }),
-          int(size.width / size.heads), int(size.batch * size.window));
+      const auto steps = time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp,
+                                      [&] { begin_(what); });
+      for (const auto& [call, seconds] : calls_by_size(steps)) {
+        if (call.event.empty() || call.event == "transfer") continue;
+        const int shape = shape_of({.kernel = call.event,
+                                    .head = int(size.width / size.heads),
+                                    .rows = int(size.batch * size.window)});
+        Points& all = points[{call.event, shape}];
+        all.insert(all.end(), seconds.size() / steps.size(),
+                   {double(call.operations), double(call.bytes),
+                    std::max(spread_of(seconds).median, 1e-9)});
+      }
     }
     for (const auto& [of, all] : points)
-      rank().kernels.push_back({.kernel = of.first,
-                                .type = type,
-                                .ranks = ranks,
-                                .points = by_place(of.first, all),
-                                .shape = of.second});
+      rank_.kernels.push_back({.kernel = of.first,
+                               .type = type,
+                               .ranks = ranks,
+                               .points = by_place(of.first, all),
+                               .shape = of.second});
   }
 
   // [s] A launch, so that the clock predicts a step of the smallest model as it is measured: the
@@ -255,26 +203,25 @@ class Description {
     for (const StepRecord& step : run_training(spec).steps) seconds.push_back(step.seconds);
     const auto quartile = seconds.begin() + kWarmUp + 5 * timed_steps_;
     std::nth_element(seconds.begin() + kWarmUp, quartile, seconds.end());
-    rank().launch = 1;
+    rank_.launch = 1;
     const double launches = clock_step(setup.spec, machine_).times.launches;
-    rank().launch = 0;
+    rank_.launch = 0;
     const double kernels = gpu_ ? 0 : clock_step(setup.spec, machine_).times.seconds;
-    rank().launch = std::max(0.0, *quartile - kernels) / launches;
+    rank_.launch = std::max(0.0, *quartile - kernels) / launches;
   }
 
   // For kernels and precisions that are not measured.
   void shares_of_peaks() {
-    const Dtype type = gpu_ && !options_.quick ? Dtype::bf16 : Dtype::f32;
-    const double peak = type == Dtype::f32 ? rank().f32_flops : rank().half_flops;
-    rank().matmul = shares(rank(), "matmul", type, &KernelTimes::Point::operations, peak);
-    rank().memory =
-        shares(rank(), "add", type, &KernelTimes::Point::bytes, rank().memory_bandwidth);
-    rank().streaming =
-        shares(rank(), "adamw", type, &KernelTimes::Point::bytes, rank().memory_bandwidth);
-    rank().attention = 0;
+    const Dtype type = gpu_ ? types_.back() : Dtype::f32;
+    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops;
+    rank_.matmul = shares(rank_, "matmul", type, &KernelTimes::Point::operations, peak);
+    rank_.memory = shares(rank_, "add", type, &KernelTimes::Point::bytes, rank_.memory_bandwidth);
+    rank_.streaming =
+        shares(rank_, "adamw", type, &KernelTimes::Point::bytes, rank_.memory_bandwidth);
+    rank_.attention = 0;
     for (const Efficiency& row :
-         shares(rank(), "attention", type, &KernelTimes::Point::operations, peak))
-      rank().attention = std::max(rank().attention, row.share);
+         shares(rank_, "attention", type, &KernelTimes::Point::operations, peak))
+      rank_.attention = std::max(rank_.attention, row.share);
   }
 
   // Of each size the shortest call counts: other programs can only make calls longer, and a call
@@ -300,12 +247,11 @@ class Description {
 
   // What is not measured, such as a broadcast, is as fast as the slowest of what is.
   void link() {
-    machine_.link = {.kind = gpu_ ? NodeLink::Kind::pcie : NodeLink::Kind::memory,
-                     .bandwidth = machine_.host.link_bandwidth,
-                     .ring = 1};
+    double slowest = groups_.empty() ? machine_.host.link_bandwidth : kNoLimit;
     for (const CollectiveRow& row : machine_.collectives)
-      if (&row == &machine_.collectives.front() || row.terms.bus < machine_.link.bandwidth)
-        machine_.link.bandwidth = row.terms.bus;
+      slowest = std::min(slowest, row.terms.bus);
+    const auto kind = gpu_ ? NodeLink::Kind::pcie : NodeLink::Kind::memory;
+    machine_.link = {.kind = kind, .bandwidth = slowest, .ring = 1};
   }
 
   void disk() {
@@ -316,19 +262,38 @@ class Description {
     machine_.host.disk_write = rates.write.median, machine_.host.disk_read = rates.read.median;
   }
 
-  const MachineOptions options_;
-  const DeviceChoice device_;
-  const bool gpu_;
-  const int ranks_;  // of the node
-  const int64_t timed_steps_;
-  const TrialOptions trials_;
-  const std::vector<int64_t> bytes_;  // of a trial of a collective
-  std::vector<Size> sizes_;
-  std::vector<Dtype> types_;
-  std::vector<int> together_{1};                   // ranks that compute at the same time
-  std::vector<int> groups_;                        // ranks between which collectives are timed
+  std::vector<Size> sizes() const {
+    const std::span<const Size> all = gpu_ ? std::span<const Size>(kGpuSizes) : kCpuSizes;
+    return {all.begin(), options_.quick ? all.begin() + 2 : all.end()};
+  }
+  std::vector<int> groups() const {
+    std::vector<int> all;
+    for (int n = 2; n < ranks_; n = n < 8 ? n + 1 : 2 * n) all.push_back(n);
+    if (ranks_ > 1) all.push_back(ranks_);
+    return all;
+  }
+
+  const MachineOptions& options_;
+  const DeviceChoice device_ = choose_device(options_, Dtype::f32, int(kMostRanks));
+  const bool gpu_ = device_.on_gpus();
+  const int ranks_ = gpu_ ? int(device_.gpus.size())  // of the node
+                          : int(std::min(options_.cores.cores, kMostRanks));
+  const int64_t timed_steps_ = options_.quick ? 2 : 5;
+  const TrialOptions trials_{.rounds = options_.quick ? 2 : 8,
+                             .calls = options_.quick ? 2 : 5,
+                             .warm_up = 2,
+                             .check = 0,
+                             .spread = true};
+  const std::vector<int64_t> bytes_ = sizes_between(256, (options_.quick ? 1 : 32) * kMiB, 4);
+  const std::vector<Size> sizes_ = sizes();
+  const std::vector<Dtype> types_ =
+      options_.quick ? std::vector{Dtype::f32} : std::vector{Dtype::f32, Dtype::bf16};
+  // Ranks that compute at the same time; ranks between which collectives are timed.
+  const std::vector<int> together_ = gpu_ || ranks_ == 1 ? std::vector{1} : std::vector{1, ranks_},
+                         groups_ = groups();
   std::function<void(const std::string&)> begin_;  // called when a measurement begins
   Machine machine_;
+  RankMachine& rank_ = machine_.rank;
 };
 
 }  // namespace

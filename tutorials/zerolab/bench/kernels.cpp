@@ -1,167 +1,118 @@
-// zerolab bench kernels: each kernel alone, as a share of the device's limits.
+// zerolab bench kernels: each kernel of a training step, as a share of the device's limits.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "nn/gpt.h"
 #include "tutorials/zerolab/bench/commands.h"
-#include "tutorials/zerolab/bench/kernel_cases.h"
-#include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/bench/machine_rates.h"
+#include "tutorials/zerolab/bench/timed_backend.h"
 #include "tutorials/zerolab/cli/comma_list.h"
-#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
+
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kCpuRows = 256, kGpuRows = 8192;
+
+constexpr int64_t kCpuRows = 256, kGpuRows = 8192, kStepsBefore = 2;
 
 struct KernelOptions : RunOptions {
   std::vector<Dtype> precisions = {Dtype::f32};
   int64_t rows = 0;  // 0: by the device
   std::string model = "gpt2";
   int64_t samples = 7;
-  std::string only;
 };
 
-KernelSizes sizes_of(const KernelOptions& options, const DeviceChoice& device) {
-  const GptConfig model = named_gpt(options.model);
-  const int64_t rows = options.rows       ? options.rows
-                       : device.on_gpus() ? kGpuRows
-                                          : kCpuRows,
-                window = std::min(rows, model.block_size);
-  require_input(rows % window == 0, "--rows ", rows, " is not a multiple of the sequence length, ",
-                window, " tokens; try ", rows / window * window);
-  return {.rows = rows,
-          .window = window,
-          .width = model.width,
-          .head = model.width / model.heads,
-          .vocab = model.vocab};
+// Training with ddp on one rank, in sequences as long as the model allows. One block has all
+// kernels of a model.
+RunSetup one_block(KernelOptions options, Dtype precision) {
+  const int64_t longest = named_gpt(options.model).block_size;
+  options.set("--model", "zerolab.model", options.model);
+  options.source.precision = precision;
+  options.n_layer = 1;
+  options.block_size = std::min(options.rows, longest);
+  require_input(options.rows % *options.block_size == 0, "--rows ", options.rows,
+                " is not a multiple of the sequence length, ", longest, " tokens; try ",
+                options.rows / longest * longest);
+  RunSetup setup = set_up_run(options, 1);
+  setup.spec.engine.stage = StageKind::ddp;
+  setup.spec.micro_batch = options.rows / *options.block_size;
+  setup.spec.steps = kStepsBefore + options.samples;
+  return setup;
 }
 
-std::vector<KernelCase> chosen_cases(const KernelSizes& sizes, const std::string& only) {
-  std::vector<KernelCase> chosen;
-  std::string names;
-  for (const KernelCase& c : kernel_cases(sizes)) {
-    names += (names.empty() ? "" : "; ") + c.kernel;
-    if (c.kernel.find(only) != std::string::npos) chosen.push_back(c);
+Json measure_kernels(KernelOptions options) {
+  const bool quiet = options.quiet;
+  if (options.rows == 0) {
+    const RunOptions where{.device = options.device, .quiet = true};
+    options.rows = choose_device(where, Dtype::f32, 1).on_gpus() ? kGpuRows : kCpuRows;
   }
-  require_input(!chosen.empty(), "--only '", only, "' is part of no name among: ", names);
-  return chosen;
-}
-
-struct Limits {
-  double copy, operations;  // [B/s], [FLOP/s]
-};
-
-Json measure(Workbench& bench, const KernelCase& c, Dtype dtype, int samples, Limits limits) {
-  if (interrupt_requested()) throw Interrupted();
-  const Work work = c.prepare(bench, dtype);
-  const Workbench::Count count = bench.count(work);
-  const Spread seconds = bench.time(work, samples);
-  const auto bytes = double(count.bytes), operations = double(count.operations);
-  const double copy = bytes / limits.copy, arithmetic = operations / limits.operations;
-  return {{"kernel", c.kernel},
-          {"shape", c.shape},
-          {"precision", precision_name(dtype)},
-          {"operations", count.operations},
-          {"bytes", count.bytes},
-          {"seconds", seconds},
-          {"bytes_per_second", bytes / seconds.median},
-          {"operations_per_second", operations / seconds.median},
-          {"bound", copy >= arithmetic ? "copy" : "operations"},
-          {"share", std::max(copy, arithmetic) / seconds.median}};
-}
-
-Json measure(const KernelOptions& options) {
-  const bool fp32 = std::ranges::count(options.precisions, Dtype::f32) > 0;  // --tf32 needs it
-  const DeviceChoice device =
-      choose_device(options, fp32 ? Dtype::f32 : options.precisions.front(), 1);
-  require_threads_used(device.kind, device.threads, false);
-  const KernelSizes sizes = sizes_of(options, device);
-  const std::vector<KernelCase> cases = chosen_cases(sizes, options.only);
-  Progress progress(int64_t(1 + options.precisions.size() * (1 + cases.size())), options.quiet);
-  Workbench bench(device);
+  std::vector<RunSetup> setups;
+  for (const Dtype precision : options.precisions) {
+    setups.push_back(one_block(options, precision));
+    options.quiet = true;  // the first has printed the notes
+  }
+  const DeviceChoice& device = setups.front().device;
+  Progress progress(1 + std::ssize(setups) * (1 + setups.front().spec.steps), quiet);
   progress.item("copy bandwidth");
-  Limits limits{.copy = bench.copy_rate(), .operations = 0};
+  const double copy = copy_rate(device);
   Json rates, kernels = Json::array();
-  for (const Dtype dtype : options.precisions) {
+  for (const RunSetup& setup : setups) {
+    const Dtype dtype = setup.spec.engine.precision;
     const char* precision = precision_name(dtype);
     progress.item(str("peak FLOP/s in ", precision));
-    rates[precision] = limits.operations = bench.operation_rate(dtype);
-    for (const KernelCase& c : cases) {
-      progress.item(str(c.kernel, " ", c.shape, " in ", precision));
-      kernels.push_back(measure(bench, c, dtype, int(options.samples), limits));
-    }
+    const double peak = rates[precision] = operation_rate(device, dtype);
+    int64_t step = 0;
+    const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore, [&] {
+      progress.item(str("step ", ++step, " in ", precision));
+    });
+    const Json rows = Json::parse(kernel_rows(steps, precision, copy, peak));
+    kernels.insert(kernels.end(), rows.begin(), rows.end());
   }
   progress.clear();
-  return {{"schema", 1},
-          {"command", "bench kernels"},
-          {"ok", true},
-          {"device", name(device.kind)},
-          {"device_name", device.name()},
-          {"tf32", device.tf32},
-          {"threads", device.threads},
-          {"model", options.model},
-          {"rows", sizes.rows},
-          {"window", sizes.window},
-          {"samples", options.samples},
-          {"copy_bytes_per_second", limits.copy},
-          {"operations_per_second", rates},
-          {"kernels", kernels}};
+  Json report = document<Json>("bench kernels", device);
+  report.update({{"model", options.model},
+                 {"rows", options.rows},
+                 {"window", setups.front().spec.window},
+                 {"samples", options.samples},
+                 {"copy_bytes_per_second", copy},
+                 {"operations_per_second", rates},
+                 {"kernels", kernels}});
+  return report;
 }
 
 std::string kernels_text(const Json& report) {
-  const auto giga = [](double per_second) {
-    return per_second == 0     ? "-"
-           : per_second < 1e12 ? digits(per_second / 1e9, 3)
-                               : str(int64_t(per_second / 1e9 + 0.5));
-  };
   std::string head =
       str("one rank", report["threads"] == 1 ? "" : str(" of ", report["threads"], " threads"),
-          " on ", report["device_name"].get<std::string>(),
+          " on ", as_is(report["device_name"]),
           report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "; B·T ",
-          report["rows"], ", median of ", report["samples"],
-          " samples\nlimits: ", giga(report["copy_bytes_per_second"]), " GB/s (copy)");
+          report["rows"], ", median of all calls in ", report["samples"],
+          " steps\nlimits: ", as_giga(report["copy_bytes_per_second"]), " GB/s (copy)");
   for (const auto& [precision, rate] : report["operations_per_second"].items())
-    head += str(", ", giga(rate), " GFLOP/s (",
+    head += str(", ", as_giga(rate), " GFLOP/s (",
                 report["device"] == "cpu" ? "multiply-adds" : "matmul", " in ", precision, ")");
-  TextTable table;
-  table.row({"kernel", "shape", "type", "median", "min", "max", "GB/s", "GFLOP/s", "share", "of"});
-  for (const Json& r : report["kernels"]) {
-    const Json& seconds = r["seconds"];
-    table.row({r["kernel"], r["shape"], r["precision"], short_seconds(seconds["median"]),
-               short_seconds(seconds["min"]), short_seconds(seconds["max"]),
-               giga(r["bytes_per_second"]), giga(r["operations_per_second"]),
-               str(int(100 * r["share"].get<double>() + 0.5), " %"), r["bound"]});
-  }
-  return head + "\n\n" + table.text() +
+  return head + "\n\n" + kernel_table(report["kernels"].dump()) +
          "\nGB/s counts each input and output once; GFLOP/s counts the arithmetic of the formula.\n"
          "The share is of the tighter limit. More than 100 % of copy means that the data stayed "
          "in\n"
          "a cache; a larger --rows avoids that.\n";
 }
 
-int bench_kernels(const KernelOptions& options) {
-  print_results(measure(options), options.json, kernels_text);
-  return 0;
-}
-
 constexpr const char* kKernelsFooter =
-    R"(Times each kernel of a GPT's training step alone, on random data. "embedding_backward, text"
-takes the shipped text's tokens: one is frequent, and all its rows are added to one row of the
-table. A kernel cannot be faster than the tighter of two limits: copy bandwidth, and peak FLOP/s
-(CPU: multiply-adds of one core, with --threads N of N cores, if there are as many; GPU: the best
-large matmul of that type). "share" is how much of it the kernel reaches (the roofline model,
-Williams et al. 2009). A sample repeats the kernel for at least a millisecond, after a warm-up. On
+    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank,
+with the text that comes with zerolab as data. A kernel cannot be faster than the tighter of two
+limits: copy bandwidth, and peak FLOP/s (CPU: multiply-adds of one core, with --threads N of N
+cores, if there are as many; GPU: the best large matmul of that type). "share" is how much of it
+the kernel reaches (the roofline model, Williams et al. 2009). The sizes of a matmul are M×N×K. On
 a CPU all types compute in fp32: bf16 and fp16 save bytes, not time.
 
 Examples:
-  zerolab bench kernels
-  zerolab bench kernels --precision fp32,bf16 --only matmul
+  zerolab bench kernels --precision fp32,bf16 | grep matmul
   zerolab bench kernels --model small --rows 1024 --threads 2
   zerolab bench kernels --device cuda --tf32 --json > kernels.json
 
@@ -169,35 +120,78 @@ Exit codes: 0 fine, 2 usage, 3 out of memory (try fewer --rows), 130 Ctrl-C)";
 
 }  // namespace
 
+std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precision, double copy,
+                        double peak) {
+  const auto sum = [](double all, const TimedStep& step) { return all + step.seconds; };
+  const double all = std::accumulate(steps.begin(), steps.end(), 0.0, sum);
+  const auto n = double(steps.size());
+  std::vector<Json> rows;
+  for (const auto& [kernel, times] : calls_by_size(steps)) {
+    const Spread each = spread_of(times);
+    const double calls = double(times.size()) / n, bytes = double(kernel.bytes),
+                 operations = double(kernel.operations),
+                 seconds = std::accumulate(times.begin(), times.end(), 0.0);
+    rows.push_back({{"kernel", kernel.name},
+                    {"precision", precision},
+                    {"calls_per_step", calls},
+                    {"operations", kernel.operations},
+                    {"bytes", kernel.bytes},
+                    {"seconds", each},
+                    {"bytes_per_second", bytes / each.median},
+                    {"operations_per_second", operations / each.median},
+                    {"bound", bytes / copy >= operations / peak ? "copy" : "operations"},
+                    {"share", std::max(bytes / copy, operations / peak) / each.median},
+                    {"seconds_per_step", seconds / n},
+                    {"share_of_step", seconds / all},
+                    {"operations_per_step", calls * operations},
+                    {"bytes_per_step", calls * bytes}});
+  }
+  std::ranges::stable_sort(rows, std::greater(),
+                           [](const Json& row) { return row["seconds_per_step"].get<double>(); });
+  return Json(rows).dump();
+}
+
+std::string kernel_table(const std::string& rows) {
+  return table_text<Json>(Json::parse(rows),
+                          {{"kernel", "/kernel", as_is},
+                           {"type", "/precision", as_is},
+                           {"data", "/bytes", as_bytes},
+                           {"calls", "/calls_per_step", [](const Json& n) { return digits(n, 4); }},
+                           {"of step", "/share_of_step", as_percent},
+                           {"median", "/seconds/median", as_seconds},
+                           {"min", "/seconds/min", as_seconds},
+                           {"max", "/seconds/max", as_seconds},
+                           {"GB/s", "/bytes_per_second", as_giga},
+                           {"GFLOP/s", "/operations_per_second", as_giga},
+                           {"share", "/share", as_percent},
+                           {"of", "/bound", as_is}});
+}
+
 void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
   static KernelOptions options;
   Flags flags(bench, invocation, "kernels",
-              "each kernel's time and its share of the device's limits",
-              [] { return bench_kernels(options); });
+              "each kernel's time and its share of the device's limits", [] {
+                print_results(measure_kernels(options), options.json, kernels_text);
+                return 0;
+              });
   flags.group("What");
   flags.value("--precision", "LIST", "fp32, bf16, fp16, separated by commas (default fp32)",
               [](const auto& text) {
                 options.precisions.clear();
-                for (const std::string& word : comma_list(text)) {
-                  const Dtype dtype = read_precision(word);
-                  if (std::ranges::count(options.precisions, dtype) == 0)
-                    options.precisions.push_back(dtype);
-                }
+                for (const std::string& word : comma_list(text))
+                  options.precisions.push_back(read_precision(word));
               });
-  flags.value("--model", "NAME", "the model whose layers are measured (default gpt2)",
+  flags.value("--model", "NAME", "the model whose block is measured (default gpt2)",
               [](const auto& text) {
                 named_gpt(text);  // throws if there is none
                 options.model = text;
               });
-  flags.value(
-      "--rows", "N",
-      str("tokens of a micro-batch, B·T: at most the model's block_size, or a multiple of it\n",
-          "(default ", kCpuRows, ", on GPUs ", kGpuRows, ")"),
-      [](const auto& text) { options.rows = read_count(text, 1, 1 << 20); });
-  flags.value("--samples", "N", "samples of each kernel (default 7)",
-              [](const auto& text) { options.samples = read_count(text, 1, 1000); });
-  flags.value("--only", "TEXT", "kernels whose name contains TEXT, such as matmul",
-              [](const auto& text) { options.only = text; });
+  add_counts(flags,
+             {{"--rows", "N",
+               "tokens of a micro-batch, B·T: at most the model's block_size, or a multiple of it\n"
+               "(default 256, on GPUs 8192)",
+               options.rows, 1, 1 << 20},
+              {"--samples", "N", "timed steps (default 7)", options.samples, 1, 1000}});
   flags.group("Where");
   add_device_flags(flags, options);
   add_output_flags(flags, options);

@@ -15,7 +15,9 @@
 #include <thread>
 
 #include "tensor/io/disk.h"
+#include "tensor/kernels.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
 namespace {
@@ -43,7 +45,7 @@ using Piece = std::function<double()>;
 
 // [1/s] The amount of all threads in a sample, from the first thread's start to the last one's end.
 // `prepare` runs on the thread that uses its piece, so that memory is near its core. One sample
-// before the first is not counted.
+// before the first is not counted. Where run.seconds is 0, a sample is one piece.
 Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) {
   struct Sample {
     Clock::time_point begin, end;
@@ -51,14 +53,15 @@ Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) 
   };
   std::vector<std::vector<Sample>> samples(size_t(run.cores),
                                            std::vector<Sample>(size_t(run.samples) + 1));
-  std::barrier together(run.cores);
+  bool interrupted = false;  // the same for all threads in each sample
+  std::barrier together(run.cores, [&]() noexcept { interrupted = interrupt_requested(); });
   const auto work = [&](int thread) {
     try {
       stay_on_core(thread);
       const Piece piece = prepare();
       for (Sample& sample : samples[size_t(thread)]) {
-        if (interrupt_requested()) throw Interrupted();
         together.arrive_and_wait();
+        if (interrupted) throw Interrupted();
         sample.begin = Clock::now();
         do sample.done += piece();
         while (sample.end = Clock::now(), seconds_between(sample.begin, sample.end) < run.seconds);
@@ -119,131 +122,151 @@ __attribute__((target("avx512f"))) void multiply_add_512(int64_t rounds) {
 #undef ZL_MULTIPLY_ADD_LOOP
 #endif
 
-struct MultiplyAddLoop {
-  int floats;  // per register
-  void (*run)(int64_t rounds);
-};
-
-std::vector<MultiplyAddLoop> multiply_add_loops() {  // which this CPU can run
-  std::vector<MultiplyAddLoop> loops;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    loops.push_back({8, multiply_add_256});
-  if (__builtin_cpu_supports("avx512f")) loops.push_back({16, multiply_add_512});
-#endif
-  return loops;
-}
-
 // Tensors of zeros that one thread allocates and writes first.
-struct ThreadTensors {
-  ThreadTensors(const Shape& shape, int count) {
+struct Operands {
+  Operands(const DeviceChoice& device, const Shape& shape, int count, Dtype dtype = Dtype::f32,
+           bool first_on_host = false) {
+    const int index = device.on_gpus() ? device.gpus.at(0).index : 0;
+    if (device.on_gpus()) backend = make_gpu_backend(index, {.tf32 = device.tf32});
+    memory = std::make_unique<Memory>(Device{device.kind, index},
+                                      backend ? *backend : cpu_backend(), events);
+    if (first_on_host) {
+      pinned = make_pinned_backend();
+      host = std::make_unique<Memory>(Device{DeviceKind::cpu}, *pinned, events,
+                                      MemoryOptions{.pool = Pool::host});
+    }
     for (int i = 0; i < count; ++i)
-      at.push_back(Tensor::zeros(bench.memory(), MemoryUse::workspace, shape));
+      at.push_back(
+          Tensor::zeros(i == 0 && host ? *host : *memory, MemoryUse::workspace, shape, dtype));
   }
-  Workbench bench;
+  std::unique_ptr<Backend> backend, pinned;  // null: the CPU's, none
+  EventStream events{0, 64};
+  std::unique_ptr<Memory> memory, host;
   std::vector<Tensor> at;  // destroyed before their memory
 };
 
-void run_pass(const std::vector<Tensor>& arrays) {  // two of a copy, three of a triad
-  const float *a = arrays[0].data<float>().data(), *b = arrays[1].data<float>().data();
-  float* out = arrays.back().data<float>().data();
-  const int64_t n = arrays[0].numel();
-  if (arrays.size() == 2) {
-    std::memcpy(out, a, size_t(n) * sizeof(float));
-    return;
-  }
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + 0.5f * b[i];
+// Calls of a kernel, of which each returns `amount`. A GPU has some in its queue, so that it does
+// not wait for the host.
+Piece calls(const std::shared_ptr<Operands>& x, double amount,
+            const std::function<void(const std::vector<Tensor>&)>& kernel) {
+  const int queued = x->backend ? 4 : 1;
+  return [=] {
+    for (int i = 0; i < queued; ++i) kernel(x->at);
+    x->memory->backend().synchronize();
+    return queued * amount;
+  };
 }
 
-// The last round that one of two threads may begin. The other thread sets it. std::atomic::wait
-// would spin before it sleeps.
+// A number that two threads increment in turn. std::atomic::wait would spin before it sleeps.
 struct Turn {
-  alignas(64) std::atomic<int> turn{0};
+  alignas(64) std::atomic<int64_t> turn{0};
   std::mutex mutex;
   std::condition_variable changed;
-  void set(int round, bool sleeping) {
-    if (!sleeping) return turn.store(round, std::memory_order_release);
-    {
-      const std::lock_guard lock(mutex);
-      turn = round;
-    }
-    changed.notify_one();
-  }
-  void wait(int round, bool sleeping) {
+
+  // Waits until the number is `mine`.
+  void take(int64_t mine, bool sleeping) {
     if (sleeping) {
       std::unique_lock lock(mutex);
-      return changed.wait(lock, [&] { return turn == round; });
+      changed.wait(lock, [&] { return turn == mine; });
+      turn = mine + 1;
+      lock.unlock();
+      return changed.notify_one();
     }
-    for (int i = 1; turn.load(std::memory_order_acquire) != round; ++i)
+    for (int i = 1; turn.load(std::memory_order_acquire) != mine; ++i)
       if (i % 100'000 == 0) std::this_thread::yield();  // both threads may be on one core
+    turn.store(mine + 1, std::memory_order_release);
   }
 };
 
 }  // namespace
 
-bool has_multiply_add() { return !multiply_add_loops().empty(); }
+Spread spread_of(std::vector<double> samples) {
+  std::ranges::sort(samples);
+  const size_t n = samples.size();
+  return {.median = (samples[(n - 1) / 2] + samples[n / 2]) / 2,
+          .min = samples.front(),
+          .max = samples.back()};
+}
 
 Spread multiply_add_rate(const CoreRun& run) {
   constexpr int64_t rounds = 20'000;
   Spread best;
-  for (const MultiplyAddLoop& loop : multiply_add_loops()) {
-    const Spread rate = rate_on_cores(run, [&]() -> Piece {
-      return [&] { return loop.run(rounds), 2.0 * loop.floats * kChains * rounds; };
+  // `floats`: per register.
+  [[maybe_unused]] const auto measure = [&](void (*loop)(int64_t), int floats) {
+    const Spread rate = rate_on_cores(run, [=]() -> Piece {
+      return [=] { return loop(rounds), 2.0 * floats * kChains * rounds; };
     });
     if (rate.max > best.max) best = rate;
-  }
+  };
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) measure(multiply_add_256, 8);
+  if (__builtin_cpu_supports("avx512f")) measure(multiply_add_512, 16);
+#endif
   return best;
 }
 
-double multiply_add_peak(int cores) {
+double multiply_add_peak(int64_t cores) {
   return multiply_add_rate({.cores = cores, .samples = 25, .seconds = 1e-3}).max;
 }
 
-Spread matmul_rate(int64_t n, const CoreRun& run) {
-  return rate_on_cores(run, [n]() -> Piece {
-    const auto x = std::make_shared<ThreadTensors>(Shape{n, n}, 3);
-    return [=] {
-      kernel::matmul(x->at[0], Transpose::no, x->at[1], Transpose::no, x->at[2]);
-      return 2.0 * double(n) * double(n) * double(n);
-    };
-  });
-}
-
-Spread memory_rate(MemoryPass pass, int64_t array, const CoreRun& run) {
-  const int64_t elements = std::max<int64_t>(array / int64_t(sizeof(float)) / run.cores, 1);
-  const int arrays = pass == MemoryPass::copy ? 2 : 3;
+Spread matmul_rate(int64_t n, const CoreRun& run, const DeviceChoice& device, Dtype dtype) {
   return rate_on_cores(run, [=]() -> Piece {
-    const auto x = std::make_shared<ThreadTensors>(Shape{elements}, arrays);
-    return [=] {
-      run_pass(x->at);
-      return double(arrays) * double(elements) * sizeof(float);
-    };
+    const auto x = std::make_shared<Operands>(device, Shape{n, n}, 3, dtype);
+    for (const Tensor& t : x->at) kernel::normal({.seed = 1337}, 0, t);  // zeros take less power
+    return calls(x, 2.0 * double(n) * double(n) * double(n), [](const auto& t) {
+      kernel::matmul(t[0], Transpose::no, t[1], Transpose::no, t[2]);
+    });
   });
 }
 
-Spread latency(bool sleeping, int samples, int rounds) {
-  std::vector<double> seconds;
-  for (int sample = 0; sample <= samples; ++sample) {  // the first is not counted
-    if (interrupt_requested()) throw Interrupted();
-    Turn first, second;
-    std::thread other([&] {
-      stay_on_core(1);
-      for (int i = 1; i <= rounds; ++i) second.wait(i, sleeping), first.set(i, sleeping);
+Spread memory_rate(int64_t array, const CoreRun& run) {
+  const int64_t bytes = std::max<int64_t>(array / 4 / run.cores, 1) * 4;
+  return rate_on_cores(run, [=]() -> Piece {
+    const auto x = std::make_shared<Operands>(DeviceChoice(), Shape{bytes / 4}, 2);
+    return calls(x, 2 * double(bytes), [bytes](const auto& t) {
+      std::memcpy(t[1].address(), t[0].address(), size_t(bytes));
     });
-    std::thread one([&] {
-      stay_on_core(0);
-      const auto begin = Clock::now();
-      for (int i = 1; i <= rounds; ++i) second.set(i, sleeping), first.wait(i, sleeping);
-      if (sample > 0) seconds.push_back(seconds_between(begin, Clock::now()) / (2.0 * rounds));
-    });
-    one.join();
-    other.join();
-  }
-  return spread_of(std::move(seconds));
+  });
 }
 
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples,
+Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, const CoreRun& run) {
+  return rate_on_cores(run, [=]() -> Piece {
+    const auto x = std::make_shared<Operands>(gpu, Shape{bytes / 4}, 2, Dtype::f32, from_host);
+    return calls(x, double(bytes), [](const auto& t) { kernel::copy(t[0], t[1]); });
+  });
+}
+
+double operation_rate(const DeviceChoice& device, Dtype dtype) {
+  if (device.on_gpus()) {
+    const auto best = [&](int64_t n) { return matmul_rate(n, {}, device, dtype).max; };
+    return std::max(best(4096), best(8192));
+  }
+  // A CPU computes in fp32 whatever it stores.
+  const int64_t cores = std::min(device.threads, usable_cores());
+  const double peak = multiply_add_peak(cores);
+  return peak > 0 ? peak : matmul_rate(kCpuMatrix, {.cores = cores}).max;
+}
+
+double copy_rate(const DeviceChoice& device) {
+  // Far larger than the caches, which have 50 MB on a large GPU.
+  if (device.on_gpus()) return 2 * gpu_copy_rate(device, false, 1024 * kMiB, {}).max;
+  return memory_rate(64 * kMiB, {.cores = std::min(device.threads, usable_cores())}).max;
+}
+
+Spread latency(bool sleeping, int64_t samples, int rounds) {
+  Turn turn;
+  std::atomic<int> threads = 0;
+  const CoreRun run{.cores = 2, .samples = samples, .seconds = 0};
+  const Spread rate = rate_on_cores(run, [&]() -> Piece {
+    return [&, mine = int64_t(threads++)]() mutable {
+      for (int i = 0; i < rounds; ++i, mine += 2) turn.take(mine, sleeping);
+      return double(rounds);
+    };
+  });
+  return {.median = 1 / rate.median, .min = 1 / rate.max, .max = 1 / rate.min};
+}
+
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples,
                      const std::function<void(const std::string&)>& begin) {
   constexpr int64_t chunk = 8 * kMiB;
   SwapFile file(folder);
@@ -260,8 +283,8 @@ DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples,
     }
     last->wait();
   };
-  std::vector<double> rates[2];                      // of reads, of writes
-  for (int sample = 0; sample <= samples; ++sample)  // the first is not counted
+  std::vector<double> rates[2];                          // of reads, of writes
+  for (int64_t sample = 0; sample <= samples; ++sample)  // the first is not counted
     for (const bool writes : {true, false}) {
       if (interrupt_requested()) throw Interrupted();
       begin(writes ? "disk, write" : "disk, read");

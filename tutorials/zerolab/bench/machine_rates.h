@@ -1,41 +1,60 @@
-// CPU limits: peak FLOP/s, memory bandwidth, core-to-core latency; and the speed of a disk. Rates
-// are measured on one core or on several at the same time. All functions throw Interrupted between
-// samples.
+// The limits of this machine: peak FLOP/s, memory bandwidth, core-to-core latency, GPUs, a disk.
+// All functions throw Interrupted between samples.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
-#include "tutorials/zerolab/bench/measure.h"
+#include "tutorials/zerolab/run/device_choice.h"
 
 namespace zl::cli {
 
+inline constexpr int64_t kMiB = int64_t(1) << 20;
+inline constexpr int64_t kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
+
+// Samples of one quantity. Reports use the median, because one interruption would move a mean.
+struct Spread {
+  double median = 0, min = 0, max = 0;
+};
+Spread spread_of(std::vector<double> samples);
+
+// How nlohmann-json writes a Spread.
+template <class Json>
+void to_json(Json& json, const Spread& s) {
+  json = {{"median", s.median}, {"min", s.min}, {"max", s.max}};
+}
+
+// How a rate is measured: on one core, on several at the same time, or on a GPU.
 struct CoreRun {
-  int cores = 1;  // one thread on each
-  int samples = 7;
+  int64_t cores = 1;  // one thread on each
+  int64_t samples = 7;
   double seconds = 0.02;  // [s] at least per sample
 };
 
-bool has_multiply_add();  // whether there is a loop of multiply-adds for this CPU
 // [FLOP/s] of fused multiply-adds in fp32 on vector registers alone, with the width that has the
-// best sample; zeros without a loop.
+// best sample; zeros where there is no loop of them for this CPU.
 Spread multiply_add_rate(const CoreRun& run);
-double multiply_add_peak(int cores = 1);  // the best sample
-// [FLOP/s] of our fp32 matmul of two n × n matrices; each core has its own matrices.
-Spread matmul_rate(int64_t n, const CoreRun& run);
+double multiply_add_peak(int64_t cores = 1);  // the best sample
+// [FLOP/s] of our matmul of two n × n matrices; each core has its own matrices.
+Spread matmul_rate(int64_t n, const CoreRun& run, const DeviceChoice& device = {},
+                   Dtype dtype = Dtype::f32);
 
-// A pass over large arrays. Bytes are counted as STREAM does (McCalpin 1995): a cache line that is
-// read only because it will be written does not count.
-enum class MemoryPass {
-  copy,  // b = a
-  triad  // c = a + s·b
-};
-// [B/s] over arrays of `array` bytes, divided among the cores.
-Spread memory_rate(MemoryPass pass, int64_t array, const CoreRun& run);
+// [B/s] of b = a over two arrays of `array` bytes, divided among the cores. Bytes are counted as
+// STREAM does (McCalpin 1995): a cache line that is read only because it will be written does not
+// count.
+Spread memory_rate(int64_t array, const CoreRun& run);
+// [B/s] copied to a GPU, from its own memory or from pinned memory of the host.
+Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, const CoreRun& run);
+
+// The limits of one rank's kernels. [FLOP/s] multiply-adds of a core for each thread, or a GPU's
+// best large matmul; [B/s] read plus written by large copies.
+double operation_rate(const DeviceChoice& device, Dtype dtype);
+double copy_rate(const DeviceChoice& device);
 
 // [s] Half of a round trip of one word between two cores. The waiting thread spins, or it sleeps
 // and must be woken.
-Spread latency(bool sleeping, int samples, int rounds);
+Spread latency(bool sleeping, int64_t samples, int rounds);
 
 // [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn. `begin`
 // is called before each of the 2 · (samples + 1) passes.
@@ -43,7 +62,7 @@ struct DiskRates {
   std::string method;  // "O_DIRECT, aligned to 4096 bytes"
   Spread write, read;
 };
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int samples,
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples,
                      const std::function<void(const std::string&)>& begin);
 
 }  // namespace zl::cli

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
+#include <tuple>
 #include <utility>
 
 namespace zl::cli {
@@ -34,11 +36,10 @@ TimedBackend::TimedBackend(std::unique_ptr<Backend> timed, TimedBy clock)
 void TimedBackend::begin() {
   calls_.clear();
   clocks_.clear();
-  timing_ = true, announced_ = false, untimed_ = 0;
+  timing_ = true, announced_ = false;
 }
 
 void TimedBackend::announce(const Event& kernel) {
-  untimed_ += announced_;
   announced_ = timing_;
   next_ = {.event = kernel.what, .operations = kernel.count, .bytes = kernel.bytes};
 }
@@ -102,13 +103,26 @@ std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t
   };
   callbacks.on_step = [&](const StepRecord& record) {
     TimedBackend& mine = *of_ranks[0];
-    steps.push_back({record.seconds, mine.calls(), mine.untimed()});
+    steps.push_back({record.seconds, mine.calls()});
     mine.begin();
     if (std::ssize(steps) < spec.steps) begin_step();
   };
   run_training(spec, callbacks);
   steps.erase(steps.begin(), steps.begin() + warm_up);
   return steps;
+}
+
+std::vector<KernelCalls> calls_by_size(const std::vector<TimedStep>& steps) {
+  std::map<std::tuple<std::string, std::string, int64_t, int64_t>, KernelCalls> all;
+  for (const TimedStep& step : steps)
+    for (const TimedKernel& call : step.calls) {
+      KernelCalls& calls = all[{call.name, call.event, call.operations, call.bytes}];
+      calls.kernel = call;
+      calls.seconds.push_back(call.seconds);
+    }
+  std::vector<KernelCalls> list;
+  for (auto& [key, calls] : all) list.push_back(std::move(calls));
+  return list;
 }
 
 }  // namespace zl::cli

@@ -36,7 +36,6 @@ class TimedBackend final : public Backend {
   void announce(const Event& kernel);
   // Of a GPU: waits for them.
   const std::vector<TimedKernel>& calls();
-  int64_t untimed() const { return untimed_; }  // events whose kernel was not timed
 
   // Everything else is the timed backend's.
   const char* name() const override { return inner_.name(); }
@@ -60,9 +59,6 @@ class TimedBackend final : public Backend {
   void synchronize() override { inner_.synchronize(); }
   void select_for_this_thread() override { inner_.select_for_this_thread(); }
   void* native_stream(Stream stream) override { return inner_.native_stream(stream); }
-  std::function<double()> timing(Stream stream, const std::function<void()>& work) override {
-    return inner_.timing(stream, work);
-  }
 
   // The kernels: a matmul's name has its sizes, all others have their own.
   using T = const Tensor&;
@@ -132,19 +128,24 @@ class TimedBackend final : public Backend {
   std::vector<std::function<double()>> clocks_;  // of the last calls, whose times are not read yet
   TimedKernel next_;                             // what is known of the announced kernel
   bool timing_ = false, announced_ = false;
-  int64_t untimed_ = 0;
 };
 
 // A training step of rank 0, where caches and memory are as in a run.
 struct TimedStep {
   double seconds = 0;              // of the whole step
   std::vector<TimedKernel> calls;  // in the order of the step
-  int64_t untimed = 0;             // kernel events whose kernel was not timed
 };
 
 // Trains as `spec` says, with the kernels of every rank timed, and returns the steps after the
 // first `warm_up`. `begin_step` is called on rank 0 before each step. Rethrows any error of a rank.
 std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up,
                                     const std::function<void()>& begin_step);
+
+// The calls of one kernel on one size in all steps.
+struct KernelCalls {
+  TimedKernel kernel;           // one of them
+  std::vector<double> seconds;  // [s] of each
+};
+std::vector<KernelCalls> calls_by_size(const std::vector<TimedStep>& steps);
 
 }  // namespace zl::cli

@@ -12,6 +12,8 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"bench clock", "tutorials/reference/clock.md has the errors of predictions"},
     {"bench disk", "use 'zerolab bench machine --dir DIR'"},
     {"bench random", "use './zl test --random N'"},
+    {"bench kernels --only", "all kernels are timed in the same steps; choose among the rows"},
+    {"bench machine --array", "the arrays are larger than the caches; --quick has small ones"},
     {"bench kernels --quick", "use '--model tiny --rows 64'"},
     {"bench step --sweep", "run 'zerolab bench step' once for each value"},
     {"bench step --csv", "use --json"},

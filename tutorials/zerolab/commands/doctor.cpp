@@ -15,7 +15,6 @@
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
-#include "tutorials/zerolab/bench/measure.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -43,9 +42,9 @@ struct GpuRates {
 
 // All measurements and findings, made by the constructor.
 struct Diagnosis {
-  double multiply_add = multiply_add_peak();                       // [1/s]
-  double matmul = matmul_rate(kMatrix, kBrief).max;                // [1/s]
-  double copy = memory_rate(MemoryPass::copy, kCopy, kBrief).max;  // [B/s]
+  double multiply_add = multiply_add_peak();         // [1/s]
+  double matmul = matmul_rate(kMatrix, kBrief).max;  // [1/s]
+  double copy = memory_rate(kCopy, kBrief).max;      // [B/s]
   int cores = usable_cores();
   int64_t memory = total_memory(), available = available_memory();  // [B]
   Terminal terminal = standard_error(Color::automatic);
@@ -84,12 +83,12 @@ std::vector<GpuRates> Diagnosis::measure_gpus() const {
     if (!gpu.problem.empty()) continue;
     GpuRates rates{.index = gpu.index};
     try {
-      Workbench bench({.kind = DeviceKind::cuda, .gpus = {gpu}});
-      rates.fp32 = bench.matmul_rate(kGpuMatrix, Dtype::f32);
-      rates.bf16 = bench.matmul_rate(kGpuMatrix, Dtype::bf16);
-      rates.copy = bench.copy_rate();
-      rates.tf32 = Workbench({.kind = DeviceKind::cuda, .gpus = {gpu}, .tf32 = true})
-                       .matmul_rate(kGpuMatrix, Dtype::f32);
+      DeviceChoice device{.kind = DeviceKind::cuda, .gpus = {gpu}};
+      rates.fp32 = matmul_rate(kGpuMatrix, kBrief, device, Dtype::f32).max;
+      rates.bf16 = matmul_rate(kGpuMatrix, kBrief, device, Dtype::bf16).max;
+      rates.copy = copy_rate(device);
+      device.tf32 = true;
+      rates.tf32 = matmul_rate(kGpuMatrix, kBrief, device, Dtype::f32).max;
     } catch (const std::exception& e) {
       std::fprintf(stderr, "zerolab: GPU %d could not be measured: %s\n", gpu.index, e.what());
     }
