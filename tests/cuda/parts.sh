@@ -77,21 +77,22 @@ print_machine() {
 }
 
 # Prints how many GPUs zerolab can use, by the report of the part "doctor".
-usable_gpus() { awk '/^GPU [0-9]/ { n += 1 } /^ +cannot be used: / { n -= 1 } END { print n + 0 }' "$out/doctor.txt"; }
+usable_gpus() { awk '/^GPU [0-9]/ && !/^GPU [0-9]+ +cannot be used: / { n += 1 } END { print n + 0 }' "$out/doctor.txt"; }
 
 # The part "doctor": what zerolab says about the machine, and on the page what it measured there.
 doctor() {
   local line
   part doctor 60 text "$zerolab" doctor    # 8 GPUs without persistence mode open in up to 3 s each
-  while IFS= read -r line; do more "$line"; done < <(sed -n 's/  */ /g; /^CUDA /p; /^GPU /,/^ranks /{/^ranks /!p}; /^NCCL /p' "$out/doctor.txt")
+  while IFS= read -r line; do more "$line"; done < <(sed -n 's/  */ /g; /^cuda /p; /^GPU /p; /^nccl /p' "$out/doctor.txt")
 }
 
 # Says why no GPU can be used -> $reason, the short form for each part. The run has failed if nvidia-smi lists a GPU.
 no_gpu() {
   local why
-  why=$(sed -n '/^CUDA /{s/^CUDA *//; p; q}' "$out/doctor.txt")
+  why=$(sed -n '/^cuda /{s/^cuda *//; p; q}' "$out/doctor.txt")
   ! smi -L | grep -q '^GPU ' || { report FAILED doctor 0 "nvidia-smi lists a GPU that zerolab cannot use"; code=1; }
-  reason=${why%%: ranks compute*}
+  why=${why#cannot be used: }
+  reason=${why%%. How to fix it*}
   reason="no GPU can be used: ${reason:-see doctor.txt}"
 }
 

@@ -175,8 +175,8 @@ TEST_CASE("doctor names the MPI of the build and its mpirun", "[mpi]") {
     return;
   }
   CHECK((mpi["name"] == built->name() && mpi["compiled_for"] == built->version));
-  CHECK(contains(text, str(built->name(), " ", built->version, ", ")));
-  if (!mpi["mpirun"].is_null()) CHECK(contains(text, "started by " + built->mpirun));
+  CHECK(contains(text, str(", name ", built->name(), ", compiled for ", built->version)));
+  if (!mpi["mpirun"].is_null()) CHECK(contains(text, ", mpirun " + built->mpirun));
 }
 
 }  // namespace zl::test

@@ -52,12 +52,12 @@ trap 'exit 130' INT
 
 # Backends between processes that this build can run.
 backends() {
-  ! grep -q '^MPI .*started by' <<<"$("$build/zerolab" doctor 2>/dev/null)" || echo mpi
+  ! grep -q '^mpi .*, mpirun ' <<<"$("$build/zerolab" doctor 2>/dev/null)" || echo mpi
   [ ! -x "$build/tests/zerolab_on_fake" ] || echo nccl
 }
 # The MPI that this build is linked with: "Open MPI", "MPICH" or nothing.
 mpi_of_build() {
-  sed -nE 's/^MPI +(Open MPI|MPICH) .*/\1/p' <<<"$("$build/zerolab" doctor 2>/dev/null)"
+  sed -nE 's/^mpi .*, name (Open MPI|MPICH),.*/\1/p' <<<"$("$build/zerolab" doctor 2>/dev/null)"
 }
 # Not a pipe: grep ends at the first match, and pipefail would count what that does to the writer.
 has_backend() { grep -qx "$1" <<<"$(backends)"; }

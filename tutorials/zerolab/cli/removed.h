@@ -17,7 +17,11 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"bench kernels --quick", "use '--model tiny --rows 64'"},
     {"bench step --sweep", "run 'zerolab bench step' once for each value"},
     {"bench step --csv", "use --json"},
-    {"bench step --force", "it replaced the file of --csv; use --json"}};
+    {"bench step --force", "it replaced the file of --csv; use --json"},
+    {"plan --csv", "use --json"},
+    {"plan --trace", "'plan --out DIR' plays a step of each stage"},
+    {"plan --force", "it replaced the files of --csv and --trace"},
+    {"plan --stragglers-seed", "--stragglers takes the same numbers in each run"}};
 
 // "'bench disk' was removed; use …", or "".
 inline std::string was_removed(std::string_view command) {

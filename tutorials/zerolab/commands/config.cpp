@@ -8,14 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/deepspeed/keys.h"
-#include "tensor/io/file_calls.h"
-#include "tensor/printable.h"
+#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
-#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/cli/text_table.h"
 
 namespace zl::cli {
 namespace {
@@ -38,7 +35,7 @@ Exit codes: 0 no errors, 2 errors, or the file is not a JSON object)";
 
 constexpr const char* kExplainFooter =
     R"(The origin of a setting is the file (FILE:LINE), --set, other settings (derived)
-or a default. The last column shows DeepSpeed's default where it is another one.
+or a default. The last column is DeepSpeed's default.
 
 Examples:
   zerolab config explain                                  the defaults
@@ -58,9 +55,6 @@ Examples:
 Exit codes: 0 fine, 2 --out exists, or the flags contradict each other)";
 
 constexpr char kHead[] = R"(// Settings for zerolab and for DeepSpeed, which reads comments too.
-//   zerolab config check FILE --ranks 4      errors, and keys without effect
-//   zerolab config explain FILE              every setting and its origin
-//   zerolab train --config FILE --ranks 4
 {
   // A step takes train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks sequences.
   "train_micro_batch_size_per_gpu": 4,
@@ -79,7 +73,6 @@ constexpr char kHead[] = R"(// Settings for zerolab and for DeepSpeed, which rea
   // "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.001, "warmup_num_steps": 10}},
 )";
 
-constexpr char kFp32[] = "\n  // Numbers are fp32. \"bf16\": {\"enabled\": true} stores bf16.\n";
 constexpr char kBf16[] = R"(
   // Parameters, gradients and activations are bf16; the optimizer keeps an fp32 copy. A step whose
   // gradient is not finite is skipped.
@@ -122,27 +115,20 @@ struct ConfigOptions {
   bool strict = false, json = false, keys = false;
 };
 
-void print(const Json& document) {
-  std::printf("%s\n", document.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
-}
-
-// Settings that cannot be read have one finding. Its sentence starts with the file, and with the
-// line if there is one.
+// Settings that cannot be read have one finding, from the error "FILE:LINE: …" or "FILE …".
 LoadedConfig load(const ConfigOptions& options) {
-  const std::string& file = options.file;
   try {
-    return load_config({.file = file, .sets = options.sets, .ranks = options.ranks});
+    return load_config({.file = options.file, .sets = options.sets, .ranks = options.ranks});
   } catch (const InputError& e) {
-    ConfigFinding finding{Severity::error, file, e.what(), ""};
-    const size_t line = file.size() + 1, end = finding.text.find_first_not_of("0123456789", line);
-    if (finding.text.starts_with(file + ":") && finding.text.find(": ", line) == end) {
-      finding.where = finding.text.substr(0, end);
-      finding.text.erase(0, end + 2);
-    } else if (finding.text.starts_with(file + " ")) {
-      finding.text.replace(0, file.size(), "the file");
+    std::string where = options.file, text = e.what();
+    if (text.starts_with(where + ":")) {
+      where = text.substr(0, text.find(": ", where.size()));
+      text.erase(0, where.size() + 2);
+    } else if (text.starts_with(where + " ")) {
+      text.replace(0, where.size(), "the file");
     }
     LoadedConfig none;
-    none.findings.push_back(finding);
+    none.findings.push_back({Severity::error, where, text, ""});
     return none;
   }
 }
@@ -151,12 +137,19 @@ int64_t count(const std::vector<ConfigFinding>& findings, Severity severity) {
   return std::ranges::count(findings, severity, &ConfigFinding::severity);
 }
 
-Json to_json(const std::vector<ConfigFinding>& findings) {
-  Json all = Json::array();
+// The document of a command: its settings, whether they have no error, and all findings.
+Json document_of(const char* command, const ConfigOptions& options,
+                 const std::vector<ConfigFinding>& findings) {
+  Json document{{"schema", 1},
+                {"command", command},
+                {"file", options.file.empty() ? Json(nullptr) : Json(options.file)},
+                {"ranks", options.ranks},
+                {"ok", count(findings, Severity::error) == 0},
+                {"findings", Json::array()}};
   for (const ConfigFinding& f : findings)
-    all.push_back(
+    document["findings"].push_back(
         {{"severity", name(f.severity)}, {"where", f.where}, {"key", f.key}, {"text", f.text}});
-  return all;
+  return document;
 }
 
 int check(const ConfigOptions& options) {
@@ -165,62 +158,44 @@ int check(const ConfigOptions& options) {
   if (options.strict)
     for (ConfigFinding& f : findings)
       if (f.severity == Severity::warning) f.severity = Severity::error;
-  const int64_t errors = count(findings, Severity::error);
-  const int64_t warnings = count(findings, Severity::warning);
-  const int64_t notes = count(findings, Severity::note);
-  if (options.json) {
-    print({{"schema", 1},
-           {"command", "config check"},
-           {"file", options.file},
-           {"ranks", options.ranks},
-           {"ok", errors == 0},
-           {"errors", errors},
-           {"warnings", warnings},
-           {"notes", notes},
-           {"findings", to_json(findings)}});
-  } else {
-    for (const ConfigFinding& f : findings) std::printf("%s\n", to_string(f).c_str());
-    std::printf("%s, %s, %s\n", plural(errors, "error").c_str(),
-                plural(warnings, "warning").c_str(), plural(notes, "note").c_str());
+  Json document = document_of("config check", options, findings);
+  std::string text;
+  for (const ConfigFinding& f : findings) text += to_string(f) + "\n";
+  for (const Severity severity : {Severity::error, Severity::warning, Severity::note}) {
+    const int64_t n = count(findings, severity);
+    document[str(name(severity), "s")] = n;
+    text += plural(n, name(severity)) + (severity == Severity::note ? "\n" : ", ");
   }
-  return errors == 0 ? 0 : 2;
+  std::fputs((options.json ? json_text(document) : text).c_str(), stdout);
+  return document["ok"] ? kFine : kUsage;
 }
 
 int explain(const ConfigOptions& options) {
-  if (options.keys) return std::fputs(config_keys_table().c_str(), stdout), 0;
+  if (options.keys) return std::fputs(config_keys_table().c_str(), stdout), kFine;
   const LoadedConfig loaded = load(options);
   for (const ConfigFinding& f : loaded.findings) std::fprintf(stderr, "%s\n", to_string(f).c_str());
+  Json document = document_of("config explain", options, loaded.findings);
   const int64_t errors = count(loaded.findings, Severity::error);
-  const bool ok = errors == 0;
-  require_input(ok || options.json, "the settings have ", plural(errors, "error"),
+  require_input(errors == 0 || options.json, "the settings have ", plural(errors, "error"),
                 ", named above; nothing is explained");
-  TextTable table;
-  table.row({"key", "value", "from", "DeepSpeed's default, where it differs"});
-  Json settings = Json::array();
+  document["settings"] = Json::array();
   const auto value = [](const std::string& json) {
-    return json.empty() ? Json(nullptr) : Json::parse(json);
+    return json.empty() ? Json() : Json::parse(json);
   };
-  for (const ConfigValue& v : ok ? effective_values(loaded) : std::vector<ConfigValue>()) {
-    table.row({v.key, printable(v.value), printable(v.origin), v.differ ? v.deepspeed : ""});
-    settings.push_back({{"key", v.key},
-                        {"value", value(v.value)},
-                        {"origin", v.origin},
-                        {"default", value(v.ours)},
-                        {"deepspeed_default", value(v.deepspeed)},
-                        {"defaults_differ", v.differ}});
+  for (const ConfigValue& v : errors == 0 ? effective_values(loaded) : std::vector<ConfigValue>())
+    document["settings"].push_back({{"key", v.key},
+                                    {"value", value(v.value)},
+                                    {"origin", v.origin},
+                                    {"default", value(v.ours)},
+                                    {"deepspeed_default", value(v.deepspeed)},
+                                    {"defaults_differ", v.differ}});
+  if (!options.json) {
+    document["settings"] =
+        with_keys(document["settings"], {"key", "value", "origin", "deepspeed_default"});
+    document.erase("findings");
   }
-  if (options.json) {
-    print({{"schema", 1},
-           {"command", "config explain"},
-           {"file", options.file.empty() ? Json(nullptr) : Json(options.file)},
-           {"ranks", options.ranks},
-           {"ok", ok},
-           {"settings", settings},
-           {"findings", to_json(loaded.findings)}});
-  } else {
-    std::fputs(table.text(4).c_str(), stdout);
-  }
-  return ok ? 0 : 2;
+  print_document(document, options.json);
+  return errors == 0 ? kFine : kUsage;
 }
 
 struct InitOptions {
@@ -235,20 +210,21 @@ struct InitOptions {
 // JSON with comments that explain each key.
 std::string config_template(const InitOptions& options) {
   const int stage = stage_number(options.stage);
-  const char* precision = options.precision == Dtype::f16    ? kFp16
-                          : options.precision == Dtype::bf16 ? kBf16
-                                                             : kFp32;
-  const char* shard = options.stage == StageKind::zero1 ? "" : ", so is the gradient shard";
-  return str(kHead, precision, "\n  // Stage ", stage, ": ", kSharded[stage],
-             ".\n  \"zero_optimization\": {\n    \"stage\": ", stage, ",",
-             options.offload ? str("\n    // Optimizer state is in host memory", shard,
-                                   ".\n    \"offload_optimizer\": {\"device\": \"cpu\"},")
-                             : "",
-             options.offload_param == OffloadDevice::cpu
-                 ? "\n    // Parameter shards are in host memory."
-                   "\n    \"offload_param\": {\"device\": \"cpu\"},"
-                 : "",
-             kTail);
+  std::string text = str(kHead,
+                         options.precision == Dtype::f16    ? kFp16
+                         : options.precision == Dtype::bf16 ? kBf16
+                                                            : "",
+                         "\n  // Stage ", stage, ": ", kSharded[stage],
+                         ".\n  \"zero_optimization\": {\n    \"stage\": ", stage, ",");
+  if (options.offload)
+    text += str("\n    // Optimizer state is in host memory",
+                stage == 1 ? "" : ", so is the gradient shard",
+                ".\n    \"offload_optimizer\": {\"device\": \"cpu\"},");
+  if (options.offload_param == OffloadDevice::cpu)
+    text +=
+        "\n    // Parameter shards are in host memory."
+        "\n    \"offload_param\": {\"device\": \"cpu\"},";
+  return text + kTail;
 }
 
 int init(const InitOptions& options) {
@@ -257,14 +233,11 @@ int init(const InitOptions& options) {
   if (options.offload_param != OffloadDevice::none && options.stage != StageKind::zero3)
     throw UsageError("--offload-param has an effect in zero3 only; use --stage zero3");
   const std::string text = config_template(options);
-  if (options.out.empty()) return std::fputs(text.c_str(), stdout), 0;
-  require_output_file(options.out, "", options.force);
-  PendingFile file(options.out);
-  file.write(text.data(), text.size());
+  if (options.out.empty()) return std::fputs(text.c_str(), stdout), kFine;
+  OutputFile file(options.out, "", options.force);
+  file.write_text(text);
   file.commit();
-  std::fprintf(stderr, "%s: stage %s; to see every setting: zerolab config explain %s\n",
-               options.out.c_str(), name(options.stage), options.out.c_str());
-  return 0;
+  return kFine;
 }
 
 void add_common(Flags& flags, ConfigOptions& options) {

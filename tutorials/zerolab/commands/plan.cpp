@@ -6,18 +6,13 @@
 
 #include "stages/predict/dry_run.h"
 #include "tensor/cpu/compute_threads.h"
+#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/json_output.h"
-#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
-#include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/cli/text_table.h"
 #include "tutorials/zerolab/plan/clock_section.h"
 #include "tutorials/zerolab/plan/closed_plan.h"
-#include "tutorials/zerolab/plan/plan_sections.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/report/run_json.h"
 #include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/run/run_checkpoints.h"
 #include "tutorials/zerolab/run/run_folder.h"
@@ -26,16 +21,20 @@
 namespace zl::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr int kPlanRanks = 4;
 constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
 constexpr int64_t kDryMicroBatches = 3;  // their peaks repeat
-constexpr int64_t kLongDryRun = 2000;    // layers; shorter ones take no time
+constexpr int kMostShown = 8;            // ranks of a page
 
 using Wish = RunOptions::DeviceWish;
 
 struct PlanOptions : RunOptions {
   std::vector<StageKind> stages;  // empty: the paper's four
   std::vector<const Preset*> presets;
+  bool any_stage = false;  // --stages is not given
+  std::string page;        // --out
   std::optional<double> parameters;
   ClockFlags clock;
 };
@@ -47,72 +46,43 @@ Transport transport_of(const PlanOptions& options) {
                                           : Transport::threads;
 }
 
+int list_machines(bool json) {
+  Json machines = Json::array();
+  for (const Machine& m : shipped_machines())
+    machines.push_back(
+        {{"name", m.name}, {"ranks_per_node", m.ranks_per_node}, {"title", m.title}});
+  print_document(Json{{"schema", 1}, {"command", "plan"}, {"ok", true}, {"machines", machines}},
+                 json);
+  return kFine;
+}
+
 // The closed formula counts model states alone, for any model on any device.
-void refuse_flags_of_models(const PlanOptions& options) {
-  const bool sizes = options.given("--model") || options.n_layer || options.n_head ||
-                     options.n_embd || options.block_size || options.vocab_size ||
-                     !options.init_from.empty();
-  if (sizes)
-    throw UsageError(
-        "--parameters is a closed formula for any model; leave out --model, the size flags and "
-        "--init-from");
-  for (const StageKind stage : options.stages)
-    if (file_of(stage).is_variant())
-      throw UsageError(str("--parameters has the paper's formulas, and none for ", name(stage),
-                           "; leave it out of --stages, or give --model"));
-  if (!options.clock.machine.empty())
-    throw UsageError("--parameters has no step that a clock could read; leave out --machine");
-  if (options.checkpoint.save_every)
-    throw UsageError(
-        "--parameters has no step in which a checkpoint is saved; leave out --save-every");
-  if (options.device != Wish::automatic || transport_of(options) != Transport::threads)
-    throw UsageError(
-        str("--parameters counts model states alone, which do not depend on it; leave "
-            "out ",
-            options.device != Wish::automatic ? "--as" : "--backend"));
-  if (!options.presets.empty())
-    throw UsageError(str("--parameters has the paper's formulas, not those of ",
-                         options.presets[0]->name, "; name a model instead, with --model"));
-}
-
-// Prints first, so that the plan is not lost if the page cannot be written.
-void print_and_write(const PlanOptions& options, const RunReport& report, const RunFolder* folder) {
-  std::fputs((options.json ? report.document : report.settings).c_str(), stdout);
-  std::fflush(stdout);
-  if (!folder) return;
-  write_files(report_files(folder->path(), report_json(report)), Existing::keep);
-  if (!options.json)
-    std::printf("\n%s\n", printable("Files: " + folder->file("report.html")).c_str());
-}
-
-int plan_parameters(const PlanOptions& options, const Config& config, int ranks,
-                    const std::string& out) {
-  refuse_flags_of_models(options);
-  const ClosedPlan plan{.parameters = *options.parameters,
-                        .ranks = ranks,
-                        .options = config,
-                        .device_memory = options.device_memory};
-  const std::string json = closed_json(plan, options.stages),
-                    text = closed_text(plan, options.stages);
-  std::optional<RunFolder> folder;
-  if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
-  print_and_write(
-      options,
-      {.kind = "plan", .device = "none: closed formulas", .settings = text, .document = json},
-      folder ? &*folder : nullptr);
-  return plan.any_fits(options.stages) ? kFine : kOutOfMemory;
+void refuse_flags_of_models(const PlanOptions& o) {
+  const bool sizes = o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size;
+  const bool variants =
+      std::ranges::any_of(o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
+  for (const auto& [given, flag] :
+       {std::pair{o.given("--model") || sizes || !o.init_from.empty(),
+                  "--model, the size flags and --init-from"},
+        {variants || !o.presets.empty(), "variants and systems as shipped"},
+        {!o.clock.machine.empty(), "--machine"},
+        {o.checkpoint.save_every.has_value(), "--save-every"},
+        {o.device != Wish::automatic, "--as"},
+        {transport_of(o) != Transport::threads, "--backend"}})
+    if (given)
+      throw UsageError(
+          str("--parameters has closed formulas for model states alone; leave out ", flag));
 }
 
 // The second step of each stage in a dry run, which has no times.
 std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
                                                const std::vector<StageKind>& stages) {
-  constexpr int most = 8;  // ranks
   std::vector<recording::RecordedStep> steps;
   for (const StageKind stage : stages) {
     TrainingSpec unlimited = with_stage(spec, stage);
     unlimited.device_memory = unlimited.host_memory = 0;
     steps.push_back({.stage = name(stage), .ranks = spec.ranks, .timed = false, .shown = {}});
-    for (int rank = 0; rank < std::min(most, spec.ranks); ++rank) {
+    for (int rank = 0; rank < std::min(kMostShown, spec.ranks); ++rank) {
       std::optional<recording::StepRecorder> recorder;
       dry_run(unlimited, rank, kDryMicroBatches,
               [&](Trainer& training) { recorder.emplace(training); });
@@ -122,148 +92,130 @@ std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
   return steps;
 }
 
-void write_file(const std::string& path, const std::string& text, bool force) {
-  OutputFile file(path, "", force);
-  file.write_text(text);
-  file.commit();
-}
-
-std::vector<StagePlan> plan_stages(const PlanOptions& options, const GptTrainingSpec& spec) {
-  std::vector<StagePlan> plans;
-  Progress progress(std::ssize(options.stages), options.clock.quiet);
-  for (const StageKind stage : options.stages) {
-    progress.item(str("memory and traffic of ", name(stage)));
-    plans.push_back(plan_stage(spec, stage, 0));
-  }
-  progress.clear();
-  return plans;
-}
-
-// What --machine adds to the plan. Returns whether a stage fits.
-bool add_clock(const PlanOptions& options, const GptTrainingSpec& spec, const Machine& machine,
-               std::string& text, std::string& json) {
-  const ClockFlags& flags = options.clock;
-  const auto clocks = clock_stages(options.stages, spec, machine, flags);
-  text += clock_text(clocks, spec, machine);
-  add_clock_json(json, clocks, spec, machine);
-  std::vector<PlanSection> sections;
-  if (flags.advise)
-    sections.push_back(advice_section(flags.advised.empty() ? options.stages : flags.advised, spec,
-                                      machine, flags));
-  std::string csv;
-  if (!flags.sweep_ranks.empty())
-    sections.push_back(sweep_section(options.stages, spec, machine, flags, csv));
-  add_sections(sections, text, json);
-  if (!flags.csv.empty()) write_file(flags.csv, csv, flags.force);
-  if (!flags.trace.empty()) write_file(flags.trace, clock_trace(clocks, machine), flags.force);
-  return any_fits(clocks);
-}
-
-// What the ranks compute on, which need not be here. Throws UsageError for a contradiction.
-DeviceKind planned_device(const PlanOptions& options) {
-  const Transport transport = transport_of(options);
+// Where the ranks compute, as the flags say, which must agree. It need not be here.
+DeviceKind planned_device(const PlanOptions& options, const std::optional<Machine>& machine) {
   const bool reference = options.device == Wish::reference;
-  if (transport == Transport::mpi && options.device == Wish::cuda)
-    throw UsageError(
-        "--backend mpi communicates the memory of CPUs, so --as cuda contradicts it; leave one of "
-        "them out");
-  if (transport == Transport::nccl && (reference || options.device == Wish::cpu))
-    throw UsageError(str("--backend nccl communicates GPU memory, so --as ",
-                         reference ? "reference" : "cpu",
-                         " contradicts it; leave one of them out"));
-  return options.device == Wish::cuda || transport == Transport::nccl ? DeviceKind::cuda
-                                                                      : DeviceKind::cpu;
+  const std::string gpus = "GPUs", cpus = "CPUs", own = reference ? "the reference kernels" : cpus;
+  std::vector<std::pair<const char*, std::string>> said;  // by which flag
+  if (options.device != Wish::automatic)
+    said.push_back({"--as", options.device == Wish::cuda ? gpus : own});
+  if (const Transport transport = transport_of(options); transport != Transport::threads)
+    said.push_back({"--backend", transport == Transport::nccl ? gpus : own});
+  if (machine)
+    said.push_back({"--machine", machine->rank.device == DeviceKind::cuda ? gpus : cpus});
+  for (const auto& [flag, where] : said)
+    if (where != said[0].second)
+      throw UsageError(str(said[0].first, " means ranks on ", said[0].second, ", but ", flag,
+                           " ranks on ", where, "; leave one of them out"));
+  return !said.empty() && said[0].second == gpus ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec, int ranks) {
-  spec.ranks = ranks;
+GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
+                             const std::optional<Machine>& machine) {
+  spec.ranks = options.source.ranks;
   spec.device_memory = options.device_memory;
   spec.host_memory = options.host_memory;
   spec.transport = transport_of(options);
-  spec.device = planned_device(options);
+  spec.device = planned_device(options, machine);
   spec.reference = options.device == Wish::reference;
   spec.checkpoint = checkpoint_options(options);
   spec.interrupted = interrupt_requested;
-  return spec;
-}
-
-// The machine of --machine, if it is given. Throws UsageError if another flag contradicts it.
-std::optional<Machine> planned_machine(const PlanOptions& options, GptTrainingSpec& spec) {
-  const ClockFlags& flags = options.clock;
-  if (flags.machine.empty()) return std::nullopt;
-  const Machine machine = take_machine(flags, options.source, spec);
-  const char* has = spec.device == DeviceKind::cpu ? "CPUs" : "GPUs";
-  const bool as = options.device != Wish::automatic &&
-                  options.device != (spec.device == DeviceKind::cpu ? Wish::cpu : Wish::cuda);
-  const Transport other = spec.device == DeviceKind::cpu ? Transport::nccl : Transport::mpi;
-  if (as || spec.transport == other)
-    throw UsageError(str("the ranks of ", machine.name, " are ", has, ", which contradicts ",
-                         as ? "--as" : "--backend", "; leave it out"));
-  for (const std::string& file : {flags.csv, flags.trace})
-    if (!file.empty()) OutputFile(file, "", flags.force);  // before the plan is made
-  return machine;
-}
-
-// Traffic is counted in bytes times ranks, in 64 bits.
-void require_countable(const GptTrainingSpec& spec) {
+  if (machine) {
+    if (spec.device_memory == 0) spec.device_memory = int64_t(machine->rank.memory_bytes);
+    if (options.clock.overlap) set_overlap(spec.engine, *options.clock.overlap);
+    // Groups of variants are nodes, but with replicas their number says how large they are.
+    if (spec.engine.ranks_per_node == 0 && spec.engine.replicas == 0 &&
+        machine->fills_nodes(spec.ranks))
+      spec.engine.ranks_per_node = machine->ranks_per_node;
+  }
+  // Traffic is counted in bytes times ranks, in 64 bits.
   const double parameters = double(spec.model.parameters());
   require_input(
       16.0 * 3 * parameters * spec.ranks * double(spec.engine.accumulation) < 9e18,
       "the traffic of ", parameters, " parameters over ", spec.ranks,
       " ranks is too large to be counted; try fewer ranks, or --parameters, which has no limit");
+  return spec;
+}
+
+// With a rank's part of the node's host memory as its limit, if something is offloaded.
+GptTrainingSpec with_host_memory(GptTrainingSpec spec, const Machine& machine) {
+  const Options& e = spec.engine;
+  const bool offloads = e.offload_optimizer != OffloadDevice::none ||
+                        e.offload_param != OffloadDevice::none || e.cpu_checkpointing;
+  if (offloads && spec.host_memory == 0)
+    spec.host_memory =
+        int64_t(machine.host.memory_bytes) / std::min(spec.ranks, machine.ranks_per_node);
+  return spec;
+}
+
+// Both return whether a stage fits.
+bool plan_parameters(const PlanOptions& options, const Config& config, RunReport& report) {
+  refuse_flags_of_models(options);
+  const ClosedPlan plan = closed_plan(
+      {*options.parameters, options.source.ranks, config, options.device_memory}, options.stages);
+  report.device = "none: closed formulas";
+  report.settings = plan.text;
+  report.document = plan.json;
+  return plan.fits;
+}
+
+bool plan_model(const PlanOptions& options, const LoadedConfig& loaded, RunReport& report) {
+  std::optional<Machine> machine;
+  if (!options.clock.machine.empty())
+    machine = planned_machine(options.clock, options.source.ranks_per_node, options.source.ranks);
+  const ModelChoice model = choose_model(options, configured_model(loaded));
+  const GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), machine);
+  require_threads_used(spec.device, options.threads,
+                       loaded.config.offload_optimizer != OffloadDevice::none);
+  set_compute_threads(options.threads);
+  const GptTrainingSpec limited = machine ? with_host_memory(spec, *machine) : spec;
+  std::vector<StagePlan> plans;
+  for (const StageKind stage : options.stages) plans.push_back(plan_stage(limited, stage, 0));
+  bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
+  const auto presets = predict_presets(options.presets, loaded.config, spec);
+  report.device = str("none: a dry run for ", name(spec.device));
+  report.document = plan_json(plans, presets, limited);
+  report.settings = plan_text(plans, limited, model.name) + preset_text(presets);
+  // Of stages that fit, the machine's clock knows which is the fastest.
+  if (!machine || !fits)
+    report.settings += plan_advice(plans, limited);
+  else
+    report.settings.pop_back();  // the clock begins with an empty line too
+  if (machine)
+    fits = add_clock({options.stages, spec, *machine, options.clock, options.any_stage},
+                     report.settings, report.document);
+  if (options.page.empty()) return fits;
+  report.recordings = dry_steps(spec, options.stages);
+  if (const int64_t A = spec.engine.accumulation; A > kDryMicroBatches)
+    report.left_out.push_back(
+        str("Of the ", A, " micro-batches of a step a dry run makes ", kDryMicroBatches, "."));
+  return fits;
 }
 
 int plan(PlanOptions options) {
   require_machine(options.clock);
-  if (options.clock.list) {
-    std::fputs(machine_list(options.json).c_str(), stdout);
-    return kFine;
-  }
-  const bool listed = !options.stages.empty() || !options.presets.empty();
+  if (options.clock.list) return list_machines(options.json);
+  options.any_stage = options.stages.empty() && options.presets.empty();
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
-  const std::string out = std::exchange(options.out, ".");  // the latter: of no checkpoint
+  options.page = std::exchange(options.out, ".");  // the latter: of no checkpoint
   complete_checkpoint_flags(options);
   require_groups_used(options.source, options.stages, !options.clock.machine.empty());
-  const int ranks = options.ranks.value_or(kPlanRanks);
-  const LoadedConfig loaded = load_settings(options, ranks);
+  options.source.ranks = options.ranks.value_or(kPlanRanks);
+  const LoadedConfig loaded = load_settings(options, options.source.ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
-  if (options.parameters) return plan_parameters(options, loaded.config, ranks, out);
-  const ModelChoice model = choose_model(options, configured_model(loaded));
-  GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), ranks);
-  const std::optional<Machine> machine = planned_machine(options, spec);
-  require_threads_used(spec.device, options.threads,
-                       loaded.config.offload_optimizer != OffloadDevice::none);
-  set_compute_threads(options.threads);
-  require_countable(spec);
   std::optional<RunFolder> folder;
-  if (!out.empty()) folder.emplace(out, RunFolder::For::compare);
-  GptTrainingSpec limited = spec;
-  if (machine && spec.host_memory == 0) limited.host_memory = host_memory_of_rank(spec, *machine);
-  ClockFlags& clock = options.clock;
-  clock.quiet = options.quiet || spec.model.layers < kLongDryRun;
-  if (machine && !listed) clock.advised = advised_stages(spec, *machine);
-  const std::vector<StagePlan> plans = plan_stages(options, limited);
-  bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
-  const auto presets = predict_presets(options.presets, loaded.config, spec);
-  std::string json = plan_json(plans, presets, limited),
-              text = plan_text(plans, limited, model.name) + preset_text(presets);
-  // Of stages that fit, the machine's clock knows which is the fastest.
-  if (!machine || !fits)
-    text += plan_advice(plans, limited);
-  else
-    text.pop_back();  // the clock begins with an empty line too
-  if (machine) fits = add_clock(options, spec, *machine, text, json);
-  RunReport report{.kind = "plan",
-                   .device = str("none: a dry run for ", name(spec.device)),
-                   .settings = text,
-                   .document = json};
+  if (!options.page.empty()) folder.emplace(options.page, RunFolder::For::compare);
+  RunReport report{.kind = "plan", .device = "", .settings = ""};
+  const bool fits = options.parameters ? plan_parameters(options, loaded.config, report)
+                                       : plan_model(options, loaded, report);
+  // First, so that the plan is not lost if the page cannot be written.
+  std::fputs((options.json ? report.document : report.settings).c_str(), stdout);
+  std::fflush(stdout);
   if (folder) {
-    report.recordings = dry_steps(spec, options.stages);
-    if (const int64_t A = spec.engine.accumulation; A > kDryMicroBatches)
-      report.left_out.push_back(
-          str("Of the ", A, " micro-batches of a step a dry run makes ", kDryMicroBatches, "."));
+    write_files(report_files(folder->path(), report_json(report)), Existing::keep);
+    if (!options.json)
+      std::printf("\nFiles: %s\n", printable_line(folder->file("report.html")).c_str());
   }
-  print_and_write(options, report, folder ? &*folder : nullptr);
   return fits ? kFine : kOutOfMemory;
 }
 

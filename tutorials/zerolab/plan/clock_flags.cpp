@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "tutorials/zerolab/cli/comma_list.h"
-#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/plan/clock_section.h"
 
@@ -49,7 +48,6 @@ void add_clock_flags(Flags& flags, ClockFlags& options) {
                options.advise);
   flags.value("--sweep", "ranks=N,N,…", "seconds of a step by number of ranks",
               [&](const auto& text) { options.sweep_ranks = read_sweep_ranks(text); });
-  flags.name("--csv", "FILE", "write the sweep as CSV", options.csv);
   flags.value("--stragglers", "S",
               "ranks differ: kernels of a rank take exp(S z) times as long, z standard normal\n"
               "(default 0); every call waits for the slowest rank",
@@ -58,13 +56,6 @@ void add_clock_flags(Flags& flags, ClockFlags& options) {
                 require_input(options.stragglers.deviation <= 2, "'", text,
                               "' is too large; try 0.02");
               });
-  flags.value("--stragglers-seed", "N", "of these numbers (default 1)", [&](const auto& text) {
-    options.stragglers.seed = read_seed(text);
-    options.seed = true;
-  });
-  flags.name("--trace", "FILE", "write the predicted step of each stage for ui.perfetto.dev",
-             options.trace);
-  flags.toggle("--force", "replace the files of --csv and --trace if they exist", options.force);
 }
 
 void require_machine(const ClockFlags& o) {
@@ -72,20 +63,9 @@ void require_machine(const ClockFlags& o) {
                      : o.advise               ? "--advise"
                      : !o.sweep_ranks.empty() ? "--sweep"
                      : o.stragglers.deviation ? "--stragglers"
-                     : o.seed                 ? "--stragglers-seed"
-                     : !o.trace.empty()       ? "--trace"
-                     : !o.csv.empty()         ? "--csv"
                                               : nullptr;
   if (flag && o.machine.empty())
     throw UsageError(str(flag, " needs a machine; give --machine NAME (--machines lists them)"));
-  if (!o.csv.empty() && o.sweep_ranks.empty())
-    throw UsageError("--csv writes a sweep; give --sweep ranks=8,64,512 too");
-  if (o.seed && o.stragglers.deviation == 0)
-    throw UsageError("--stragglers-seed is for --stragglers, which is not given");
-  if (o.force && o.csv.empty() && o.trace.empty())
-    throw UsageError("--force replaces the files of --csv and --trace, and neither is given");
-  if (!o.csv.empty() && !o.trace.empty() && same_file(o.csv, o.trace))
-    throw UsageError("--csv and --trace name the same file");
 }
 
 }  // namespace zl::cli

@@ -1,11 +1,12 @@
 #include "tutorials/zerolab/plan/clock_section.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
-#include "tutorials/zerolab/cli/json_output.h"
+#include "stages/train/gpt_spec.h"
+#include "tutorials/zerolab/cli/document.h"
+#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/cli/progress.h"
-#include "tutorials/zerolab/report/stage_table.h"
 
 namespace zl::cli {
 namespace {
@@ -15,97 +16,37 @@ using Json = nlohmann::ordered_json;
 std::string milliseconds_of(double seconds) { return milliseconds(seconds) + " ms"; }
 std::string percent(double share) { return format("%.1f %%", 100 * share); }
 
-// The machine with a part of it twice as fast.
+constexpr size_t kOthers = 3;      // settings that --advise shows beside the fastest
+constexpr int64_t kMostRows = 64;  // of a micro-batch that it tries
+
+// A part of a machine that could have twice the speed; in JSON, and in a sentence.
+enum Part { kKernels, kLinks, kLaunches, kCopies };
+constexpr struct {
+  const char *name, *limits, *better;
+} kParts[] = {{"kernels", "the kernels limit it", "kernels of twice the speed"},
+              {"links", "communication limits it", "links of twice the speed"},
+              {"launches", "the host's launches limit it", "launches of half the time"},
+              {"copies", "copies and work on the host limit it", "those of twice the speed"}};
+
 Machine faster(Machine m, Part part) {
-  if (part == Part::launches) m.rank.launch /= 2;
-  if (part == Part::kernels) {
-    m.rank.f32_flops *= 2, m.rank.half_flops *= 2, m.rank.memory_bandwidth *= 2;
-    m.rank.vector_rate *= 2;
-    for (KernelTimes& k : m.rank.kernels)
+  RankMachine& rank = m.rank;
+  Host& host = m.host;
+  const std::vector<double*> rates[] = {
+      {&rank.f32_flops, &rank.half_flops, &rank.memory_bandwidth, &rank.vector_rate},
+      {&m.link.bandwidth, &m.network.bandwidth},
+      {},
+      {&host.link_bandwidth, &host.memory_bandwidth, &host.disk_read, &host.disk_write}};
+  for (double* rate : rates[part]) *rate *= 2;
+  if (part == kLaunches) rank.launch /= 2;
+  if (part == kKernels)
+    for (KernelTimes& k : rank.kernels)
       for (KernelTimes::Point& p : k.points) p.seconds /= 2;
-  }
-  if (part == Part::links) {
-    m.link.bandwidth *= 2, m.network.bandwidth *= 2, m.network.hop /= 2;
+  if (part == kLinks) {
+    m.network.hop /= 2;
     for (CollectiveRow& row : m.collectives)
       row.terms = {row.terms.alpha / 2, row.terms.root / 2, row.terms.bus * 2};
   }
-  if (part == Part::copies) {
-    m.host.link_bandwidth *= 2, m.host.memory_bandwidth *= 2;
-    m.host.disk_read *= 2, m.host.disk_write *= 2;
-  }
   return m;
-}
-
-StepLimit limit_of(const GptTrainingSpec& spec, const Machine& machine,
-                   const Stragglers& stragglers) {
-  std::optional<StepLimit> most;
-  for (const Part part : {Part::kernels, Part::links, Part::launches, Part::copies}) {
-    const double seconds = clock_step(spec, faster(machine, part), stragglers).times.seconds;
-    if (!most || seconds < most->seconds) most = {part, seconds};
-  }
-  return *most;
-}
-
-const char* name(Part part) {
-  static constexpr const char* names[] = {"kernels", "links", "launches", "copies"};
-  return names[size_t(part)];
-}
-
-// What limits a step, and what a machine would bring that is better there.
-std::string limit_text(const StageClock& clock, bool several_nodes) {
-  const ClockTimes& t = clock.as_configured.times;
-  if (clock.limit.seconds > 0.99 * t.seconds)
-    return "nothing limits it alone: no part at twice the speed would bring 1 %";
-  const auto text = [&](const char* what, double seconds, const char* better) {
-    return str(what, " (", percent(seconds / t.seconds), "), ", better, " would bring ",
-               milliseconds_of(clock.limit.seconds));
-  };
-  switch (clock.limit.part) {
-    case Part::kernels:
-      return text("the kernels limit it", t.compute - t.launches, "kernels of twice the speed");
-    case Part::links:
-      return text(several_nodes ? "communication limits it" : "the links limit it", t.exposed,
-                  "links of twice the speed");
-    case Part::launches:
-      return text("the host's launches limit it", t.launches, "launches of half the time");
-    case Part::copies: break;
-  }
-  return str("copies and work on the host limit it, those of twice the speed would bring ",
-             milliseconds_of(clock.limit.seconds));
-}
-
-std::string verdict(const StageClock& clock, bool several_nodes) {
-  return str(
-      name(clock.stage), ": ", milliseconds_of(clock.as_configured.times.seconds), ", ",
-      clock.lacks == Shortage::none ? "fits" : str("does not fit: too little ", name(clock.lacks)),
-      "; ", limit_text(clock, several_nodes), ".\n");
-}
-
-// The fastest stage that fits, unless the clock cannot tell it from others. "" if none fits, which
-// the plan says.
-std::string choice(const std::vector<StageClock>& clocks, double error) {
-  std::vector<const StageClock*> fit;
-  for (const StageClock& c : clocks)
-    if (c.lacks == Shortage::none) fit.push_back(&c);
-  if (fit.empty()) return "";
-  const auto seconds = [](const StageClock* c) { return c->as_configured.times.seconds; };
-  std::ranges::stable_sort(fit, {}, seconds);
-  const std::string first = name(fit[0]->stage), time = milliseconds_of(seconds(fit[0]));
-  const auto longer = [&](size_t i) { return seconds(fit[i]) / seconds(fit[0]) - 1; };
-  std::string text =
-      str("Take ", first, ": it is the ", fit.size() == 1 ? "only one listed" : "fastest",
-          " that fits, with ", time, " for a step");
-  if (fit.size() == 1) return text + ".\n";
-  if (longer(1) >= error)
-    return text +
-           str("; ", name(fit[1]->stage), " is next and takes ", percent(longer(1)), " longer.\n");
-  std::string others;
-  size_t alike = 1;
-  for (; alike < fit.size() && longer(alike) < error; ++alike)
-    others += str(alike == 1 ? "" : ", ", name(fit[alike]->stage));
-  return str(first, " is the fastest that fits, with ", time,
-             " for a step, but the clock cannot tell it from ", others, ": at most ",
-             percent(longer(alike - 1)), " longer, which is within the expected error.\n");
 }
 
 Json times_json(const StepTime& time) {
@@ -118,146 +59,278 @@ Json times_json(const StepTime& time) {
           {"tokens_per_second_per_rank", time.tokens_per_second()},
           {"mfu", time.mfu}};
 }
+double seconds_of(const Json& step) { return step["seconds_per_step"]; }
 
-Json by_name(const std::map<std::string, double>& seconds) {
-  Json json = Json::object();
-  for (const auto& [what, s] : seconds) json[what] = s;
+// A step on the machine: its times, and whether what it needs is there.
+Json timed(const ClockPlan& plan, const GptTrainingSpec& spec) {
+  if (interrupt_requested()) throw Interrupted();
+  const StepTime time = clock_step(spec, plan.machine, plan.flags.stragglers);
+  const Shortage lacks = shortage(time, spec, plan.machine);
+  Json json = times_json(time);
+  json.update({{"peak_bytes", time.device_peak},
+               {"fits", lacks == Shortage::none},
+               {"kernel_seconds", time.kernels},
+               {"collective_seconds", time.calls}});
+  if (lacks != Shortage::none) json["lacks"] = name(lacks);
   return json;
 }
 
-}  // namespace
-
-std::string machine_list(bool json) {
-  if (json) {
-    Json machines = Json::array();
-    for (const Machine& m : shipped_machines())
-      machines.push_back(
-          {{"name", m.name}, {"title", m.title}, {"ranks_per_node", m.ranks_per_node}});
-    return json_text(
-        Json{{"schema", 1}, {"command", "plan"}, {"ok", true}, {"machines", machines}});
-  }
-  std::string text;
-  size_t widest = 0;
-  for (const Machine& m : shipped_machines()) widest = std::max(widest, m.name.size());
-  for (const Machine& m : shipped_machines())
-    text += "  " + m.name + std::string(widest + 2 - m.name.size(), ' ') + m.title + "\n";
-  return text +
-         "\nEach is a JSON file with its sources (stages/predict/machines/). Your own: copy one, "
-         "or write\nthis machine's with zerolab bench machine --save FILE, and pass --machine "
-         "./FILE.\n";
-}
-
-void group_by_nodes(GptTrainingSpec& spec, const Machine& machine) {
-  spec.engine.ranks_per_node = machine.ranks_per_node;
-}
-
-Machine take_machine(const ClockFlags& options, const ConfigSource& source, GptTrainingSpec& spec) {
-  Machine machine = find_machine(options.machine);
-  std::vector<int> all = options.sweep_ranks;
-  all.insert(all.begin(), spec.ranks);
-  if (const int X = int(source.ranks_per_node); X > 0) {
-    machine.ranks_per_node = X;
-    for (const int ranks : all)
-      if (ranks > X && !machine.fills_nodes(ranks))
-        throw UsageError(
-            str("--ranks-per-node ", X, " does not divide ", ranks, " ranks into full nodes"));
-  }
-  spec.device = machine.rank.device;
-  if (spec.device_memory == 0) spec.device_memory = int64_t(machine.rank.memory_bytes);
-  if (options.overlap) set_overlap(spec.engine, *options.overlap);
-  if (spec.engine.ranks_per_node == 0 && spec.engine.replicas == 0 &&
-      machine.fills_nodes(spec.ranks))
-    group_by_nodes(spec, machine);
-  return machine;
-}
-
-int64_t host_memory_of_rank(const GptTrainingSpec& spec, const Machine& machine) {
-  const Options& e = spec.engine;
-  const bool offloads = e.offload_optimizer != OffloadDevice::none ||
-                        e.offload_param != OffloadDevice::none || e.cpu_checkpointing;
-  return offloads
-             ? int64_t(machine.host.memory_bytes) / std::min(spec.ranks, machine.ranks_per_node)
-             : 0;
-}
-
-std::vector<StageClock> clock_stages(const std::vector<StageKind>& stages,
-                                     const GptTrainingSpec& spec, const Machine& machine,
-                                     const ClockFlags& options) {
-  std::vector<StageClock> clocks;
-  Progress progress(std::ssize(stages), options.quiet);
-  for (const StageKind stage : stages) {
-    progress.item(str("a step of ", name(stage), " on ", machine.name));
-    GptTrainingSpec s = spec;
-    s.engine.stage = stage;
-    StageClock clock{.stage = stage,
-                     .as_configured = clock_step(s, machine, options.stragglers),
-                     .limit = limit_of(s, machine, options.stragglers)};
-    for (const bool on : {true, false}) {
-      set_overlap(s.engine, on);
-      (on ? clock.with_overlap : clock.without_overlap) =
-          clock_step(s, machine, options.stragglers);
-    }
-    clock.lacks = shortage(clock.as_configured, spec, machine);
-    clocks.push_back(std::move(clock));
-  }
-  progress.clear();
-  return clocks;
-}
-
-std::string clock_text(const std::vector<StageClock>& clocks, const GptTrainingSpec& spec,
-                       const Machine& machine) {
-  const int nodes = (spec.ranks + machine.ranks_per_node - 1) / machine.ranks_per_node;
-  std::string text = str("\nA step on ", machine.name, " (", machine.title, "), ",
-                         plural(spec.ranks, "rank"), " in ", plural(nodes, "node"), ":\n\n");
-  StageTable<StageClock> table(clocks, "");
-  const auto row = [&](const std::string& title, double ClockTimes::*part) {
-    table.row(title,
-              [=](const StageClock& c) { return milliseconds_of(c.as_configured.times.*part); });
+// What the clock says of a stage: its keys of the document.
+Json clock_stage(const ClockPlan& plan, StageKind stage) {
+  GptTrainingSpec spec = plan.spec;
+  spec.engine.stage = stage;
+  const auto step = [&](const Machine& machine) {
+    return clock_step(spec, machine, plan.flags.stragglers);
   };
-  row("a step", &ClockTimes::seconds);
-  row("  kernels and launches", &ClockTimes::compute);
-  row("    waiting for launches", &ClockTimes::launches);
-  row("  communication", &ClockTimes::communication);
-  row("    exposed", &ClockTimes::exposed);
-  table.row("a step with overlap",
-            [](const StageClock& c) { return milliseconds_of(c.with_overlap.times.seconds); });
-  table.row("a step without overlap",
-            [](const StageClock& c) { return milliseconds_of(c.without_overlap.times.seconds); });
-  table.row("tokens per second and rank",
-            [](const StageClock& c) { return short_number(c.as_configured.tokens_per_second()); });
-  table.row("MFU", [](const StageClock& c) { return percent(c.as_configured.mfu); });
-  const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
-  text += table.text() + "\n" + choice(clocks, expected.error);
-  for (const StageClock& clock : clocks) text += verdict(clock, nodes > 1);
+  Json json = timed(plan, spec);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Part part : {kKernels, kLinks, kLaunches, kCopies})
+    if (const double s = step(faster(plan.machine, part)).times.seconds; s < least) {
+      least = s;
+      json["limit"] = {{"part", kParts[part].name}, {"seconds_per_step_at_twice_the_speed", s}};
+    }
+  for (const bool on : {true, false}) {
+    set_overlap(spec.engine, on);
+    json["overlap"][on ? "on" : "off"] = times_json(step(plan.machine));
+  }
+  return json;
+}
+
+// Whether the stage fits, what limits its step, and what a machine would bring that is better
+// there.
+std::string verdict(const Json& stage) {
+  const double seconds = stage["seconds_per_step"], launches = stage["launch_seconds"],
+               better = stage["limit"]["seconds_per_step_at_twice_the_speed"],
+               spent[] = {stage["compute_seconds"].get<double>() - launches,
+                          stage["exposed_communication_seconds"], launches, 0};
+  const auto part =
+      std::ranges::find(kParts, stage["limit"]["part"], [](const auto& p) { return Json(p.name); });
+  const double share = spent[part - kParts] / seconds;
+  return str(
+      stage["stage"].get<std::string>(), ": ", milliseconds_of(seconds), ", ",
+      stage["fits"] ? "fits" : "does not fit: too little " + stage["lacks"].get<std::string>(),
+      "; ",
+      better > 0.99 * seconds
+          ? "nothing limits it alone: no part at twice the speed would bring 1 %"
+          : str(part->limits, share > 0 ? " (" + percent(share) + ")" : "", ", ", part->better,
+                " would bring ", milliseconds_of(better)),
+      ".\n");
+}
+
+// The fastest stage that fits, unless the clock cannot tell it from others.
+std::string choice(const Json& stages, double error) {
+  std::vector<std::pair<double, std::string>> fit;
+  for (const Json& s : stages)
+    if (s["fits"]) fit.emplace_back(s["seconds_per_step"], s["stage"]);
+  if (fit.empty()) return "No stage fits.\n";
+  std::ranges::stable_sort(fit, {}, &std::pair<double, std::string>::first);
+  const auto& [least, first] = fit[0];
+  std::string others;
+  double longer = 0;
+  for (size_t i = 1; i < fit.size() && fit[i].first / least - 1 < error; ++i) {
+    others += (i == 1 ? "" : ", ") + fit[i].second;
+    longer = fit[i].first / least - 1;
+  }
+  const std::string with =
+      " is the fastest that fits, with " + milliseconds_of(least) + " for a step";
+  return others.empty()
+             ? str("Take ", first, ": it", with, ".\n")
+             : str(first, with, ", but the clock cannot tell it from ", others, ": at most ",
+                   percent(longer), " longer, which is within the expected error.\n");
+}
+
+std::string clock_text(const ClockPlan& plan, const Json& stages, const ExpectedError& expected) {
+  const Machine& m = plan.machine;
+  const int nodes = (plan.spec.ranks + m.ranks_per_node - 1) / m.ranks_per_node;
+  StageColumns table(stages, "");
+  table.row("a step", "/seconds_per_step", milliseconds_of);
+  table.row("  kernels and launches", "/compute_seconds", milliseconds_of);
+  table.row("    waiting for launches", "/launch_seconds", milliseconds_of);
+  table.row("  communication", "/communication_seconds", milliseconds_of);
+  table.row("    exposed", "/exposed_communication_seconds", milliseconds_of);
+  table.row("a step with overlap", "/overlap/on/seconds_per_step", milliseconds_of);
+  table.row("a step without overlap", "/overlap/off/seconds_per_step", milliseconds_of);
+  table.row("tokens per second and rank", "/tokens_per_second_per_rank", short_number);
+  table.row("MFU", "/mfu", percent);
+  std::string text =
+      str("\nA step on ", m.name, " (", m.title, "), ", plural(plan.spec.ranks, "rank"), " in ",
+          plural(nodes, "node"), ":\n\n", table.text(), "\n", choice(stages, expected.error));
+  for (const Json& stage : stages) text += verdict(stage);
   return text + str("Expected error of these times: ", percent(expected.error),
                     expected.order_only ? "; on so many ranks trust only their order" : "",
                     " (tutorials/reference/clock.md).\n");
 }
 
-void add_clock_json(std::string& json, const std::vector<StageClock>& clocks,
-                    const GptTrainingSpec& spec, const Machine& machine) {
-  Json document = Json::parse(json);
-  const ExpectedError expected = expected_step_error(machine_data(machine), spec.ranks);
-  document["expected_error"] = {{"share", expected.error}, {"order_only", expected.order_only}};
-  document["machine"] = {
-      {"name", machine.name}, {"title", machine.title}, {"ranks_per_node", machine.ranks_per_node}};
-  for (size_t i = 0; i < clocks.size(); ++i) {
-    Json& stage = document["stages"][i];
-    stage.update(times_json(clocks[i].as_configured));
-    stage["fits"] = clocks[i].lacks == Shortage::none;
-    stage["limit"] = {{"part", name(clocks[i].limit.part)},
-                      {"seconds_per_step_at_twice_the_speed", clocks[i].limit.seconds}};
-    stage["kernel_seconds"] = by_name(clocks[i].as_configured.kernels);
-    stage["collective_seconds"] = by_name(clocks[i].as_configured.calls);
-    stage["overlap"] = {{"on", times_json(clocks[i].with_overlap)},
-                        {"off", times_json(clocks[i].without_overlap)}};
-  }
-  document["ok"] = any_fits(clocks);
-  json = json_text(document);
+// Makes nodes the groups of a variant. False: they are not several full nodes. hsdp may have
+// another number of replicas, which must divide the ranks.
+bool group_ranks(GptTrainingSpec& spec, const Machine& machine) {
+  const int64_t replicas = spec.engine.replicas;
+  if (file_of(spec.engine.stage).groups == VariantGroups::none) return true;
+  if (spec.engine.stage == StageKind("hsdp") && replicas > 0) return spec.ranks % replicas == 0;
+  spec.engine.ranks_per_node = machine.ranks_per_node;
+  return machine.fills_nodes(spec.ranks);
 }
 
-bool any_fits(const std::vector<StageClock>& clocks) {
-  return std::ranges::any_of(clocks, [](const auto& c) { return c.lacks == Shortage::none; });
+// --sweep: a step of each stage on each number of ranks; without those that cannot be grouped.
+Json sweep(const ClockPlan& plan) {
+  Json rows = Json::array();
+  for (const int ranks : plan.flags.sweep_ranks) {
+    const ExpectedError expected = expected_step_error(machine_data(plan.machine), ranks);
+    for (const StageKind stage : plan.stages) {
+      GptTrainingSpec spec = plan.spec;
+      spec.ranks = ranks;
+      spec.engine.stage = stage;
+      if (!group_ranks(spec, plan.machine)) continue;
+      Json& row = rows.emplace_back(Json{{"ranks", ranks},
+                                         {"stage", name(stage)},
+                                         {"expected_error", expected.error},
+                                         {"order_only", expected.order_only}});
+      row.update(timed(plan, spec));
+    }
+  }
+  return rows;
+}
+
+// What --advise tries. Of all micro-batches with the same tokens per step it takes the fastest that
+// fits, or else the smallest.
+struct Settings {
+  StageKind stage;
+  Recompute recompute;
+  OffloadDevice offload;
+};
+Json best_micro_batch(const ClockPlan& plan, const Settings& settings) {
+  GptTrainingSpec spec = plan.spec;
+  const GptTrainingSpec model = gpt_spec(spec.model, spec.window, settings.recompute);
+  spec.make_model = model.make_model;
+  spec.checkpointed_rows = model.checkpointed_rows;
+  spec.engine.stage = settings.stage;
+  spec.engine.offload_optimizer = settings.offload;
+  set_overlap(spec.engine, plan.flags.overlap.value_or(true));
+  const int64_t rows = spec.micro_batch * spec.engine.accumulation;
+  Json best;
+  for (int64_t B = 1; B <= std::min(rows, kMostRows); ++B) {
+    if (rows % B != 0) continue;
+    spec.micro_batch = B, spec.engine.accumulation = rows / B;
+    Json step{{"stage", name(settings.stage)},
+              {"recompute", name(settings.recompute)},
+              {"offload_optimizer", name(settings.offload)},
+              {"micro_batch", B},
+              {"accumulation", rows / B}};
+    step.update(timed(plan, spec));
+    const bool fits = step["fits"];
+    if (best.is_null() || (fits && seconds_of(step) < seconds_of(best))) best = std::move(step);
+    if (!fits) break;  // larger ones need more
+  }
+  for (const char* key : {"kernel_seconds", "collective_seconds"}) best.erase(key);
+  return best;
+}
+
+// Why these settings lose against the fastest that fit.
+std::string reason(const Json& step, const Json& best, double error) {
+  if (!step["fits"]) return "too little " + step["lacks"].get<std::string>();
+  const auto more = [&](const char* key) {
+    return step[key].get<double>() - best[key].get<double>();
+  };
+  const double seconds = more("seconds_per_step"), launches = more("launch_seconds");
+  std::string text = milliseconds(seconds) + " ms longer";
+  const char* before = ": ";
+  for (const auto& [longer, what] :
+       {std::pair{more("compute_seconds") - launches, "in kernels"},
+        {launches, "waiting for launches"},
+        {more("exposed_communication_seconds"), "waiting for communication"}})
+    if (std::abs(longer) > 0.02 * seconds)
+      text += str(std::exchange(before, ", "), milliseconds(std::abs(longer)),
+                  longer > 0 ? " ms more " : " ms less ", what);
+  return text + (seconds < error * seconds_of(best) ? "; within the expected error" : "");
+}
+
+// --advise: the settings that fit and take least time (null: none fit), and three others with the
+// reason why they lose; if none fit, those that need least.
+Json advise(const ClockPlan& plan, double error) {
+  std::vector<StageKind> stages = plan.stages;
+  if (plan.any_of_them && plan.machine.fills_nodes(plan.spec.ranks) &&
+      !plan.spec.engine.reproducible)
+    stages.push_back(StageKind("hsdp"));
+  std::vector<Json> tried;
+  std::exception_ptr refused;  // a stage may refuse some settings
+  for (const StageKind stage : stages)
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const OffloadDevice offload : {OffloadDevice::none, OffloadDevice::cpu}) {
+        const bool can = shards_optimizer(stage) && plan.machine.host.link_bandwidth > 0;
+        if (offload == OffloadDevice::cpu && !can) continue;
+        try {
+          tried.push_back(best_micro_batch(plan, {stage, recompute, offload}));
+        } catch (const InputError&) {
+          refused = std::current_exception();
+        }
+      }
+  if (tried.empty()) std::rethrow_exception(refused);
+  std::ranges::stable_sort(tried, {}, seconds_of);
+  const auto best = std::ranges::find(tried, true, [](const Json& s) -> bool { return s["fits"]; });
+  Json advice{{"fastest", nullptr}, {"others", Json::array()}};
+  if (best == tried.end())
+    std::ranges::stable_sort(tried, {},
+                             [](const Json& s) { return s["peak_bytes"].get<int64_t>(); });
+  else
+    advice["fastest"] = *best;
+  for (auto s = tried.begin(); s != tried.end() && advice["others"].size() < kOthers; ++s)
+    if (s != best) {
+      advice["others"].push_back(*s);
+      advice["others"].back()["reason"] = reason(*s, advice["fastest"], error);
+    }
+  return advice;
+}
+
+}  // namespace
+
+Machine planned_machine(const ClockFlags& options, int64_t ranks_per_node, int ranks) {
+  Machine machine = find_machine(options.machine);
+  if (ranks_per_node == 0) return machine;
+  machine.ranks_per_node = int(ranks_per_node);
+  std::vector<int> all = options.sweep_ranks;
+  all.insert(all.begin(), ranks);
+  for (const int n : all)
+    if (n > ranks_per_node && !machine.fills_nodes(n))
+      throw UsageError(str("--ranks-per-node ", ranks_per_node, " does not divide ", n,
+                           " ranks into full nodes"));
+  return machine;
+}
+
+bool add_clock(const ClockPlan& plan, std::string& text, std::string& json) {
+  const Machine& m = plan.machine;
+  const ExpectedError expected = expected_step_error(machine_data(m), plan.spec.ranks);
+  Json document = Json::parse(json);
+  document["expected_error"] = {{"share", expected.error}, {"order_only", expected.order_only}};
+  document["machine"] = {
+      {"name", m.name}, {"title", m.title}, {"ranks_per_node", m.ranks_per_node}};
+  bool any_fits = false;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    Json& stage = document["stages"][i];
+    stage.update(clock_stage(plan, plan.stages[i]));
+    any_fits = any_fits || stage["fits"];
+  }
+  document["ok"] = any_fits;
+  text += clock_text(plan, document["stages"], expected);
+  if (plan.flags.advise) {
+    const Json& advice = document["advice"] = advise(plan, expected.error);
+    Json rows = advice["others"];
+    if (const Json& fastest = advice["fastest"]; !fastest.is_null())
+      rows.insert(rows.begin(), fastest);
+    text += str(
+        "\n", plan.flags.overlap.value_or(true) ? "With" : "Without", " overlap, ",
+        advice["fastest"].is_null() ? "nothing fits; what needs least:\n\n"
+                                    : "the fastest that fits, and why others lose:\n\n",
+        table_of(with_keys(rows, {"stage", "recompute", "offload_optimizer", "micro_batch",
+                                  "accumulation", "seconds_per_step", "peak_bytes", "reason"})));
+  }
+  if (!plan.flags.sweep_ranks.empty()) {
+    const Json& rows = document["sweep"] = sweep(plan);
+    text += str("\nBy number of ranks, without stages whose ranks cannot be grouped:\n\n",
+                table_of(with_keys(rows, {"ranks", "stage", "seconds_per_step", "mfu", "peak_bytes",
+                                          "fits", "expected_error", "order_only"})));
+  }
+  json = json_text(document);
+  return any_fits;
 }
 
 }  // namespace zl::cli

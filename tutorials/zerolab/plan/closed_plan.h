@@ -8,20 +8,16 @@
 
 namespace zl::cli {
 
-struct ClosedPlan {
+struct ClosedRun {
   double parameters;
   int ranks;
   Options options;
   int64_t device_memory;  // [B]; 0: no limit
-  ElementBytes bytes() const;
-  ModelStates of(StageKind stage) const { return model_states(stage, parameters, ranks, bytes()); }
-  double sent_bytes(StageKind stage) const;
-  CheckpointBytes checkpoint() const;
-  bool fits(StageKind stage) const { return of(stage).total() <= double(device_memory); }
-  bool any_fits(const std::vector<StageKind>& stages) const;
 };
-
-std::string closed_text(const ClosedPlan& plan, const std::vector<StageKind>& stages);
-std::string closed_json(const ClosedPlan& plan, const std::vector<StageKind>& stages);
+struct ClosedPlan {
+  std::string text, json;
+  bool fits;  // one of the stages
+};
+ClosedPlan closed_plan(const ClosedRun& run, const std::vector<StageKind>& stages);
 
 }  // namespace zl::cli
