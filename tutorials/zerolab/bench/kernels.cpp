@@ -66,7 +66,7 @@ Json measure_kernels(KernelOptions options) {
     const Dtype dtype = setup.spec.engine.precision;
     const char* precision = precision_name(dtype);
     progress.item(str("peak FLOP/s in ", precision));
-    const double peak = rates[precision] = operation_rate(device, dtype);
+    const double peak = rates[precision] = operation_rate(setup.device, dtype);
     int64_t step = 0;
     const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore, [&] {
       progress.item(str("step ", ++step, " in ", precision));
@@ -75,8 +75,10 @@ Json measure_kernels(KernelOptions options) {
     kernels.insert(kernels.end(), rows.begin(), rows.end());
   }
   progress.clear();
+  const auto in_tf32 = [](const RunSetup& setup) { return setup.device.tf32; };
   Json report = document<Json>("bench kernels", device);
-  report.update({{"model", options.model},
+  report.update({{"tf32", std::ranges::any_of(setups, in_tf32)},
+                 {"model", options.model},
                  {"rows", options.rows},
                  {"window", setups.front().spec.window},
                  {"samples", options.samples},
