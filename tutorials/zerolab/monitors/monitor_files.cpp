@@ -27,7 +27,9 @@ void append(const std::string& path, const std::string& bytes, const std::string
   std::error_code error;
   const auto before = fs::file_size(path, error);
   std::ofstream file(path, std::ios::binary | std::ios::app);
-  if (file << bytes << std::flush) return;
+  file << bytes;
+  file.close();  // what does not fit is tried again until then
+  if (file) return;
   const int reason = errno;
   if (!error) fs::resize_file(path, before, error);
   throw OutputError(str(path, " cannot be written", when, ": ", std::strerror(reason)));

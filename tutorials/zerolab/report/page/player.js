@@ -38,7 +38,9 @@ class SourceView {
     const range = methodLines(this.lines, method);
     this.rows.forEach((row, i) => row.classList.toggle("running",
       range !== null && range[0] <= i && i <= range[1]));
-    setText(this.status, range ? ` runs ${method}(), lines ${range[0] + 1} to ${range[1] + 1}`
+    const [first, last] = (range ?? []).map((line) => line + 1);
+    setText(this.status, range
+      ? ` runs ${method}(), ${first === last ? `line ${first}` : `lines ${first} to ${last}`}`
       : method ? ` does not define ${method}(): there is nothing to do`
         : ": none of its functions runs at this event");
     if (!range) return;
