@@ -6,12 +6,11 @@
 #include <filesystem>
 #include <map>
 
-#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/commands/run_end.h"
 #include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/step_timeline.h"
 #include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
@@ -23,156 +22,90 @@ namespace {
 
 constexpr int kCompareRanks = 4;
 
-// "run.json" for zero1: "run-zero1.json"; "": "".
-std::string name_for(StageKind stage, const std::string& path) {
-  if (path.empty()) return "";
-  const std::filesystem::path file(path);
-  const std::string name = file.stem().string() + "-" + zl::name(stage) + file.extension().string();
-  return (file.parent_path() / name).string();
-}
-
-// What is measured of each stage beside the comparison: waiting, the memory at the peak, traces
-// if they are asked for, and the recorded step of the page. All file names are checked at once,
-// whichever stages will run.
-class StageRecorders {
- public:
-  StageRecorders(const CompareOptions& options, int ranks, bool writes, RunPage& page)
-      : page_(page) {
-    for (const StageKind stage : all_stages()) {
-      meters_.try_emplace(stage, ranks);
-      timelines_.try_emplace(stage, ranks);
-      const std::string trace = name_for(stage, options.trace);
-      if (!trace.empty()) traces_.try_emplace(stage, trace, options.out, ranks, writes);
-    }
-  }
-  TrainingCallbacks callbacks() {
-    return {.at_start =
-                [this](Trainer& training) {
-                  const StageKind stage = training.spec().engine.stage;
-                  if (training.comm().rank() == 0) running_ = stage;
-                  meters_.at(stage).at_start(training);
-                  timelines_.at(stage).at_start(training);
-                  if (!traces_.empty()) traces_.at(stage).at_start(training);
-                  page_.at_start(training);
-                },
-            .after_step = [this](Trainer& training) { page_.after_step(training); },
-            .on_step = [this](const StepRecord& record) { page_.on_step(running_, record); },
-            .at_end =
-                [this](Trainer& training) {
-                  const StageKind stage = training.spec().engine.stage;
-                  timelines_.at(stage).at_end(training);
-                  meters_.at(stage).at_end(training);
-                  if (!traces_.empty()) traces_.at(stage).at_end(training);
-                }};
-  }
-  // Adds what was measured to the stages that ran. Returns their memory at the peak.
-  std::map<StageKind, MemoryByUse> results(Comparison& comparison) const {
-    std::map<StageKind, MemoryByUse> at_peak;
-    for (StageOutcome& s : comparison.stages) {
-      if (s.out_of_memory) continue;
-      s.waiting = meters_.at(s.stage).waiting(s.steps);
-      at_peak[s.stage] = meters_.at(s.stage).at_peak();
-    }
-    return at_peak;
-  }
-  // What the ranks did in the last step of each stage; "" without lanes.
-  std::string timelines(const Comparison& comparison) const {
-    std::string text;
-    for (const StageOutcome& s : comparison.stages)
-      if (!s.out_of_memory) text += timelines_.at(s.stage).text(name(s.stage));
-    if (text.empty()) return "";
-    return text + "  #: computes   =: computes while a call is in flight   .: waits for a call\n\n";
-  }
-  std::string summary(const Comparison& comparison) const {
-    std::string text;
-    for (const StageOutcome& s : comparison.stages)
-      if (!traces_.empty() && !s.out_of_memory) text += traces_.at(s.stage).summary();
-    return text;
-  }
-  std::string problem() const {
-    for (const auto& [stage, trace] : traces_)
-      if (!trace.problem().empty()) return trace.problem();
-    return "";
-  }
-
- private:
-  std::map<StageKind, StageMeter> meters_;
-  std::map<StageKind, StepTimeline> timelines_;
-  std::map<StageKind, RunTrace> traces_;
-  RunPage& page_;
-  StageKind running_;  // on rank 0
+// What is recorded of a stage beside the comparison.
+struct StageRecorders {
+  explicit StageRecorders(int ranks) : timeline(ranks) {}
+  StageMeter meter;
+  StepTimeline timeline;
+  std::optional<RunTrace> trace;
 };
+// All of them at once, so that all file names are checked, whichever stages will run.
+using AllRecorders = std::map<StageKind, StageRecorders>;
 
-}  // namespace
+void open_recorders(AllRecorders& all, const CompareOptions& options, int ranks, bool writes) {
+  const std::filesystem::path file(options.trace);
+  for (const StageKind stage : all_stages()) {
+    StageRecorders& recorders = all.try_emplace(stage, ranks).first->second;
+    if (options.trace.empty()) continue;
+    const std::string of_stage =  // "run-zero1.json"
+        file.stem().string() + "-" + name(stage) + file.extension().string();
+    recorders.trace.emplace((file.parent_path() / of_stage).string(), options.out, ranks, writes);
+  }
+}
 
-Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
-                      const TrainingCallbacks& callbacks) {
-  const Terminal terminal = standard_error(options.color);
-  std::optional<Progress> progress;
-  std::optional<StageKind> running;
-  TrainingCallbacks all = callbacks;
-  all.on_step = [&](const StepRecord& record) {
-    if (callbacks.on_step) callbacks.on_step(record);
-    if (progress) progress->step(record);
+// Runs the stages with the recorders and the page. `running`: the stage on rank 0.
+Comparison run_recorded(const CompareOptions& options, const RunSetup& setup, AllRecorders& all,
+                        RunPage& page, std::optional<StageKind>& running) {
+  const auto of = [&](Trainer& training) -> StageRecorders& {
+    return all.at(training.spec().engine.stage);
   };
-  all.at_start = [&](Trainer& trainer) {  // before the first step, so that its ETA is right
-    if (callbacks.at_start) callbacks.at_start(trainer);
-    if (trainer.comm().rank() != 0) return;
-    running = trainer.spec().engine.stage;
-    if (options.quiet) return;
-    // This first ends the line of the stage before.
-    progress.emplace(terminal, setup.spec.steps, name(*running));
-  };
-  try {
-    return compare_stages(setup.spec, options.stages, all);
-  } catch (const Interrupted&) {
-    progress.reset();
-    throw InterruptedRun(str(interrupted_by(interrupt_signal()),
-                             running ? str(" while ", name(*running), " ran") : ""));
-  }
+  return run_stages(options, setup,
+                    {.at_start =
+                         [&](Trainer& training) {
+                           if (training.comm().rank() == 0) running = training.spec().engine.stage;
+                           of(training).meter.at_start(training);
+                           of(training).timeline.at_start(training);
+                           if (of(training).trace) of(training).trace->at_start(training);
+                           page.at_start(training);
+                         },
+                     .after_step = [&](Trainer& training) { page.after_step(training); },
+                     .on_step = [&](const StepRecord& record) { page.on_step(*running, record); },
+                     .at_end =
+                         [&](Trainer& training) {
+                           of(training).timeline.at_end(training);
+                           if (of(training).trace) of(training).trace->at_end(training);
+                         }});
 }
 
-namespace {
-
-// Prints the report first, so that it is not lost if a file cannot be written.
-void print_and_write(const CompareOptions& options, const ComparisonReport& report,
-                     const RunFolder* folder, const StageRecorders& recorders, RunPage& page) {
-  const std::string json = comparison_json(report);
-  std::fputs(
-      (options.json ? json : comparison_text(report, standard_output(options.color))).c_str(),
-      stdout);
-  std::fflush(stdout);
-  if (folder) {
-    page.write(json, {{folder->file("compare.json"), json}});
-    if (!options.json)
-      std::printf(
-          "%s\n",
-          printable(str("Files: ", page.file(), ", ", folder->file("compare.json"))).c_str());
+// Prints the results and writes the files. Returns the exit code.
+int finish(const CompareOptions& options, ComparisonReport& report,
+           const std::optional<Baseline>& baseline, const AllRecorders& all, RunPage& page) {
+  std::vector<std::string> problems;
+  for (const StageOutcome& s : report.comparison.stages) {
+    if (s.out_of_memory) continue;
+    const StageRecorders& recorders = all.at(s.stage);
+    report.at_peak[s.stage] = recorders.meter.at_peak();
+    report.timelines += recorders.timeline.text(name(s.stage));
+    if (!recorders.trace) continue;
+    problems.push_back(recorders.trace->problem());
+    if (!options.quiet) std::fputs(recorders.trace->summary().c_str(), stderr);
   }
-  if (!recorders.problem().empty()) throw OutputError(recorders.problem());
+  if (!report.timelines.empty())
+    report.timelines +=
+        "  #: computes   =: computes while a call is in flight   .: waits for a call\n\n";
+  if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
+  const std::string json = comparison_json(report),
+                    file = (std::filesystem::path(options.out) / "compare.json").string();
+  end_run(options.json ? json : comparison_text(report, standard_output(options.color)), page, json,
+          {{file, json}}, problems);
+  if (!options.out.empty() && !options.json)
+    std::printf("%s\n", printable(str("Files: ", page.file(), ", ", file)).c_str());
+  const Comparison& comparison = report.comparison;
+  if (!comparison.any_fits()) return kOutOfMemory;
+  return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
 }
 
-// The comparison; if it fails, the page shows how far it came.
-Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
-                         StageRecorders& recorders, RunPage& page) {
-  try {
-    return run_stages(options, setup, recorders.callbacks());
-  } catch (const InterruptedRun& e) {
-    const bool written = page.write_failure(e.text, RunEnd::interrupted);
-    throw InterruptedRun(e.text + (written ? "; " + page.file() + " shows the steps so far"
-                                           : "; nothing was written"));
-  } catch (const std::exception& e) {
-    const bool signal = is_interrupt(e, interrupt_signal());
-    if (page.write_failure(e.what(), signal ? RunEnd::interrupted : RunEnd::failed))
-      std::fprintf(stderr, "note: %s shows the steps so far\n", printable(page.file()).c_str());
-    throw;
-  }
+// [s] that each rank waits for the others, in a step on average; at most as long as the step.
+void set_waiting(StageOutcome& s) {
+  for (const TimeSpent& t : s.communication)
+    s.waiting.push_back(std::min(
+        1e-9 * double(std::min(t.waited, t.exposed)) / double(s.steps.size()), s.seconds_per_step));
 }
 
-int compare(CompareOptions options, bool& first) {
+int compare(CompareOptions options) {
   if (options.stages.empty())
     for (const Preset* preset : options.presets)
-      if (std::ranges::find(options.stages, preset->parent) == options.stages.end())
+      if (std::ranges::count(options.stages, preset->parent) == 0)
         options.stages.push_back(preset->parent);
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   require_groups_used(options.source, options.stages);
@@ -180,42 +113,56 @@ int compare(CompareOptions options, bool& first) {
                 "--as compares systems on one number of ranks; give --ranks one number");
   if (!options.several_ranks.empty()) return compare_ranks(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
-  first = is_first(process);  // else the process of rank 0 writes and prints
-  if (!first) hush(options);
+  const bool first = is_first(process);
   const RunSetup setup = set_up_run(options, kCompareRanks, process);
   std::optional<Baseline> baseline;
   if (!options.baseline.empty()) {
     baseline.emplace(options.baseline);
     baseline->require_same_settings(comparison_settings(setup, options.stages));
   }
-  GptTrainingSpec machine = setup.spec;
-  machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
-  require_memory(machine, setup, options.stages);
-  const std::vector<PresetPlan> presets =
-      predict_presets(options.presets, setup.config, setup.spec);
+  require_memory(setup.spec, setup, options.stages);
+  const auto presets = predict_presets(options.presets, setup.config, setup.spec);
   std::optional<RunFolder> folder;
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
   const std::string settings = describe(setup, options.stages);
   RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
-  StageRecorders recorders(options, setup.spec.ranks, first, page);
+  AllRecorders recorders;
+  open_recorders(recorders, options, setup.spec.ranks, first);
   if (!options.quiet) note_reports_of_train(setup.config, "compare");
   if (!options.quiet) std::fputs(settings.c_str(), stderr);
 
-  Comparison comparison = run_with_page(options, setup, recorders, page);
+  Comparison comparison;
+  std::optional<StageKind> running;
+  try {
+    comparison = run_recorded(options, setup, recorders, page, running);
+  } catch (const std::exception& e) {
+    return end_early(e, page, {first, running ? str(" while ", name(*running), " ran") : "", ""});
+  }
   if (!first) return kFine;
-  if (!options.quiet) std::fputs(recorders.summary(comparison).c_str(), stderr);
-  ComparisonReport report{setup,
-                          comparison,
-                          recorders.results(comparison),
-                          options.baseline,
-                          "",
-                          recorders.timelines(comparison),
-                          presets};
-  if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
-  print_and_write(options, report, folder ? &*folder : nullptr, recorders, page);
-  if (!comparison.any_fits()) return kOutOfMemory;
-  return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
+  for (StageOutcome& s : comparison.stages) set_waiting(s);
+  ComparisonReport report{setup, comparison, {}, options.baseline, "", "", presets};
+  return finish(options, report, baseline, recorders, page);
 }
+
+}  // namespace
+
+Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
+                      TrainingCallbacks callbacks) {
+  std::optional<Progress> progress;
+  callbacks.on_step = [&, then = callbacks.on_step](const StepRecord& record) {
+    if (then) then(record);
+    if (progress) progress->step(record);
+  };
+  callbacks.at_start = [&, then = callbacks.at_start](Trainer& training) {
+    if (then) then(training);
+    if (training.comm().rank() == 0 && !options.quiet)  // this first ends the line before
+      progress.emplace(standard_error(options.color), setup.spec.steps,
+                       name(training.spec().engine.stage));
+  };
+  return compare_stages(setup.spec, options.stages, callbacks);
+}
+
+namespace {
 
 constexpr const char* kCompareFooter =
     R"(ddp always runs first, listed or not. The bits of all losses, gradient norms and final
@@ -259,15 +206,8 @@ Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale i
 void add_compare(CLI::App& app, Invocation& invocation) {
   static CompareOptions options;
   Flags flags(app, invocation, "compare",
-              "the same seed and data under several stages: equality, memory, traffic", [] {
-                bool first = true;
-                try {
-                  return compare(options, first);
-                } catch (const Interrupted&) {
-                  if (first) throw;
-                  return 128 + interrupt_signal();
-                }
-              });
+              "the same seed and data under several stages: equality, memory, traffic",
+              [] { return compare(options); });
   add_run_flags(flags, options);
   flags.group("Ranks");
   add_stages_flag(flags, options.stages);

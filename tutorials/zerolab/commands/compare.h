@@ -15,12 +15,12 @@ struct CompareOptions : RunOptions {
   std::vector<const Preset*> presets;  // of --as
 };
 
-// compare_stages() with progress on stderr. Throws InterruptedRun, "interrupted while zero1 ran".
+// compare_stages() with progress on stderr.
 Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
-                      const TrainingCallbacks& callbacks = {});
+                      TrainingCallbacks callbacks = {});
 
 // compare --reproducible --ranks 1,2,3: prints one row per number of ranks, with a hash of each
 // stage's losses, norms and weights. Returns the exit code. Throws InputError.
-int compare_ranks(const CompareOptions& options);
+int compare_ranks(CompareOptions options);
 
 }  // namespace zl::cli

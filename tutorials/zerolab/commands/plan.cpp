@@ -19,7 +19,6 @@
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_json.h"
 #include "tutorials/zerolab/report/run_page.h"
-#include "tutorials/zerolab/run/run_checkpoints.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
@@ -228,7 +227,7 @@ int plan(PlanOptions options) {
   const LoadedConfig loaded = load_settings(options, ranks);
   if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   if (options.parameters) return plan_parameters(options, loaded.config, ranks, out);
-  const ModelChoice model = choose_model(options, configured_model(loaded));
+  const ModelChoice model = choose_model(options, loaded);
   GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), ranks);
   const std::optional<Machine> machine = planned_machine(options, spec);
   require_threads_used(spec.device, options.threads,

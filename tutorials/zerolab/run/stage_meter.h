@@ -1,9 +1,9 @@
-// Two measurements of one run beside those of the trainer: how long each rank waits for the others
-// in each step, and what rank 0's memory holds at its peak. Both are read from the event streams.
+// What the device memory of rank 0 holds when it holds the most, read from its event stream.
 #pragma once
 
 #include <array>
-#include <vector>
+#include <numeric>
+#include <string_view>
 
 #include "stages/train/trainer.h"
 
@@ -13,34 +13,36 @@ using MemoryByUse = std::array<int64_t, kMemoryUses>;  // [B]
 
 class StageMeter {
  public:
-  explicit StageMeter(int ranks) : ranks_(size_t(ranks)) {}
-  StageMeter(const StageMeter&) = delete;  // the ranks' listeners hold its address
+  StageMeter() = default;
+  StageMeter(const StageMeter&) = delete;  // the rank's listener holds its address
   StageMeter& operator=(const StageMeter&) = delete;
 
-  // To be called on each rank before the first step and after the last one.
-  void at_start(Trainer& training);
-  void at_end(Trainer& training);
-
-  // The results, on the process of rank 0 when all ranks have ended.
-  // [s] median over the steps, by rank. A step's waiting counts at most as long as the step.
-  std::vector<double> waiting(const std::vector<StepRecord>& steps) const;
-  // Device memory of rank 0 by use, at the first instant at which the total was highest.
-  const MemoryByUse& at_peak() const { return ranks_[0].at_peak; }
+  // To be called on each rank before the first step.
+  void at_start(Trainer& training) {
+    if (training.comm().rank() != 0) return;
+    for (size_t use = 0; use < live_.size(); ++use)
+      live_[use] = training.memory().ledger().live(MemoryUse(use));
+    at_peak_ = live_;
+    training.comm().events().listen([this](const Event& event) {
+      const bool taken = event.kind == EventKind::allocate;
+      if ((!taken && event.kind != EventKind::release) ||
+          event.detail != std::string_view(name(Pool::device)))
+        return;
+      for (size_t use = 0; use < live_.size(); ++use)
+        if (event.what == std::string_view(name(MemoryUse(use))))
+          live_[use] += taken ? event.bytes : -event.bytes;
+      if (total(live_) > total(at_peak_)) at_peak_ = live_;
+    });
+  }
+  // By use, at the first instant at which the total was highest; when all ranks have ended.
+  const MemoryByUse& at_peak() const { return at_peak_; }
 
  private:
-  struct Open {  // a collective that other ranks have not entered yet
-    const char* name;
-    int64_t waits_from;  // [ns] its begin; of a call in flight, when the rank began to wait for it
-  };
-  struct Rank {                   // used by its rank's thread only
-    std::vector<int64_t> waited;  // [ns] by step
-    std::vector<Open> open;
-    bool updated = true;  // the step before has made its update
-    MemoryByUse live{}, at_peak{};
-  };
-  static void see(Rank& rank, const Event& event);
+  static int64_t total(const MemoryByUse& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), int64_t(0));
+  }
 
-  std::vector<Rank> ranks_;
+  MemoryByUse live_{}, at_peak_{};
 };
 
 }  // namespace zl::cli
