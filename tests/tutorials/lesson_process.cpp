@@ -1,10 +1,7 @@
 #include "tests/tutorials/lesson_process.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,26 +19,6 @@ namespace tutorials {
 namespace {
 
 std::string program(const std::string& name) { return std::string(ZEROLAB_TUTORIALS) + "/" + name; }
-
-[[noreturn]] void become(const std::string& name, const std::vector<std::string>& arguments,
-                         int terminal, bool colors) {
-  setsid();
-  ioctl(terminal, TIOCSCTTY, 0);  // so that Ctrl-C is a signal
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(terminal, fd);
-  for (const int number : {SIGINT, SIGPIPE}) signal(number, SIG_DFL);
-  setenv("TERM", "xterm", 1);
-  unsetenv("CLICOLOR_FORCE");
-  if (colors)
-    unsetenv("NO_COLOR");
-  else
-    setenv("NO_COLOR", "1", 1);
-  const std::string path = program(name);
-  std::vector<char*> words{const_cast<char*>(path.c_str())};
-  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  execv(words[0], words.data());
-  _exit(127);
-}
 
 }  // namespace
 
@@ -106,14 +83,13 @@ Layout layout(int64_t ranks, int64_t layers) {
 
 LessonOnTerminal::LessonOnTerminal(const std::string& name,
                                    const std::vector<std::string>& arguments, bool colors) {
-  master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0)
-    throw std::runtime_error("no pseudo-terminal");
-  const int slave = open(ptsname(master_), O_RDWR | O_NOCTTY | O_CLOEXEC);
-  const winsize size{.ws_row = 24, .ws_col = 80};
-  ioctl(slave, TIOCSWINSZ, &size);
-  process_ = fork();
-  if (process_ == 0) become(name, arguments, slave, colors);
+  const auto [master, slave] = cli::make_terminal(80, 24);
+  master_ = master;
+  std::vector<std::string> command{program(name)};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::map<std::string, std::string> environment;
+  if (!colors) environment["NO_COLOR"] = "1";
+  process_ = cli::start(command, {slave, slave, slave}, environment);
   close(slave);
 }
 
@@ -159,8 +135,7 @@ std::pair<std::string, int> LessonOnTerminal::end() {
     usleep(10'000);
   }
   process_ = -1;
-  return {std::exchange(unread_, ""),
-          WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+  return {std::exchange(unread_, ""), cli::exit_code(status)};
 }
 
 bool LessonOnTerminal::is_cooked() const {

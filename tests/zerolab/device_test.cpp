@@ -176,17 +176,6 @@ TEST_CASE("where other processes have all GPUs, auto says how many there are", "
                         "GPU on the CPU): another process uses it"});
 }
 
-TEST_CASE("a program whose GPU compiles kernels for seconds says so at once", "[zerolab]") {
-  const std::string line = "compiling kernels for GPU 0 from PTX: ",
-                    slow = "ZEROLAB_EMULATED_GPUS=1 ZEROLAB_EMULATED_LOAD_MS=300";
-  const std::string said = said_on_emulator(slow);
-  check_says(said, {line + "this can take ", line + "done after "});
-  CHECK(count(said, line + "this") == 1);  // for two ranks on the GPU
-  CHECK_FALSE(contains(said_on_emulator(slow, "-q"), line));
-  CHECK_FALSE(
-      contains(said_on_emulator("ZEROLAB_EMULATED_GPUS=1 ZEROLAB_EMULATED_LOAD_MS=0"), line));
-}
-
 TEST_CASE("auto says why it does not use a GPU that is there, and how to fix it", "[zerolab]") {
   const std::string broken = "ZEROLAB_EMULATED_ERROR=802", why = "the GPUs are not ready",
                     fix = "How to fix it: install the version of nvidia-fabricmanager";

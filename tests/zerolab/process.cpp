@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -29,45 +28,10 @@ double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Two ends of a pipe, or of a pseudo-terminal: the child writes to `write`, the test reads from
-// `read`.
-struct Channel {
-  int read = -1, write = -1;
-};
-
 Channel make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
   return {ends[0], ends[1]};
-}
-
-Channel make_terminal() {
-  const int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
-    throw std::runtime_error("no pseudo-terminal");
-  const int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
-  const winsize size{.ws_row = 25, .ws_col = 100};
-  ioctl(slave, TIOCSWINSZ, &size);
-  return {master, slave};
-}
-
-[[noreturn]] void become(const std::vector<std::string>& command, const Launch& launch, int out,
-                         int err) {
-  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
-  signal(SIGINT, SIG_DFL);
-  signal(SIGPIPE, SIG_DFL);
-  for (const char* variable : {"NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"}) unsetenv(variable);
-  setenv("TERM", "xterm", 1);
-  setenv("ZEROLAB", ZEROLAB_BINARY, 1);
-  if (!launch.gpus) setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  for (const auto& [name, value] : launch.environment) setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  execv(words[0], words.data());
-  _exit(127);
 }
 
 // Moves what is there into `text`; false at the end. A terminal whose other side is closed gives an
@@ -80,10 +44,13 @@ bool drain(int from, std::string& text) {
 }
 
 Finished run_command(const std::vector<std::string>& command, const Launch& launch) {
-  const Channel out = make_pipe(), err = launch.terminal ? make_terminal() : make_pipe();
+  const Channel out = make_pipe(), err = launch.terminal ? make_terminal(100, 25) : make_pipe();
   const auto begin = Clock::now();
-  const pid_t child = fork();
-  if (child == 0) become(command, launch, out.write, err.write);
+  const int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  std::map<std::string, std::string> environment = launch.environment;
+  if (!launch.gpus) environment.insert({"CUDA_VISIBLE_DEVICES", ""});
+  const pid_t child = start(command, {none, out.write, err.write}, environment);
+  close(none);
   close(out.write);
   close(err.write);
   Finished finished;
@@ -104,12 +71,47 @@ Finished run_command(const std::vector<std::string>& command, const Launch& laun
   waitpid(child, &status, 0);
   close(out.read);
   close(err.read);
-  finished.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  finished.code = exit_code(status);
   finished.seconds = since(begin);
   return finished;
 }
 
 }  // namespace
+
+Channel make_terminal(int columns, int lines) {
+  const int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
+    throw std::runtime_error("no pseudo-terminal");
+  const int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const winsize size{.ws_row = uint16_t(lines), .ws_col = uint16_t(columns)};
+  ioctl(slave, TIOCSWINSZ, &size);
+  return {master, slave};
+}
+
+pid_t start(const std::vector<std::string>& command, const std::array<int, 3>& streams,
+            const std::map<std::string, std::string>& environment) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  if (isatty(streams[0])) {
+    setsid();
+    ioctl(streams[0], TIOCSCTTY, 0);  // so that Ctrl-C is a signal
+  }
+  for (int fd = 0; fd < 3; ++fd) dup2(streams[size_t(fd)], fd);
+  for (const int number : {SIGINT, SIGPIPE}) signal(number, SIG_DFL);
+  for (const char* variable : {"NO_COLOR", "CLICOLOR_FORCE", "CLICOLOR"}) unsetenv(variable);
+  setenv("TERM", "xterm", 1);
+  setenv("ZEROLAB", ZEROLAB_BINARY, 1);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execv(words[0], words.data());
+  _exit(127);
+}
+
+int exit_code(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
 
 Finished run(const Launch& launch) {
   std::vector<std::string> command{ZEROLAB_BINARY};

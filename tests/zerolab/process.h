@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <string>
@@ -24,11 +25,23 @@ struct Launch {
 };
 
 struct Finished {
-  int code = -1;  // 128 + the signal's number if a signal ended it
+  int code = -1;  // as exit_code()
   bool timed_out = false;
   std::string out, err;
   double seconds = 0;
 };
+
+// Two ends of a pipe, or of a pseudo-terminal: the program writes to `write`, the test reads from
+// `read`.
+struct Channel {
+  int read = -1, write = -1;
+};
+Channel make_terminal(int columns, int lines);
+// A program, its arguments, and its stdin, stdout and stderr. A stdin that is a terminal controls
+// it. `environment`: beside TERM=xterm, ZEROLAB, and no variable about colour.
+pid_t start(const std::vector<std::string>& command, const std::array<int, 3>& streams,
+            const std::map<std::string, std::string>& environment);
+int exit_code(int status);  // of waitpid(): 128 + the signal's number if a signal ended it
 
 Finished run(const Launch& launch);
 // zerolab with these arguments.

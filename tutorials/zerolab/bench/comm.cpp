@@ -10,7 +10,7 @@
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/run/backend_choice.h"
+#include "tutorials/zerolab/run/device_choice.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -147,14 +147,11 @@ void check(const CommOptions& options, const BackendChoice& backend, int64_t ran
 
 int bench_comm(CommOptions options) {
   const std::optional<LaunchedRank> process = launched_rank(options);
-  if (!is_first(process)) hush(options);
   TrainingSpec spec;
   spec.ranks = process ? process->size : options.ranks.value_or(kCommRanks);
   spec.ordered_sums = !options.unordered;
   spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
-  const DeviceChoice device =
-      process ? choose_device_of_process(options, options.dtype, process->local_rank)
-              : choose_device(options, options.dtype, spec.ranks);
+  const DeviceChoice device = choose_device(options, options.dtype, spec.ranks, process);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
   check(options, backend, process ? process->local_size : spec.ranks, device.on_gpus());
   place(spec, device);

@@ -1,158 +1,247 @@
-// zerolab compare: the same seed and data under several stages.
-
-#include "tutorials/zerolab/commands/compare.h"
+// zerolab compare: the same seed and data under several stages; and the same micro-batches on
+// several numbers of ranks.
 
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 
-#include "tutorials/zerolab/cli/interrupt.h"
+#include "tensor/random.h"
+#include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/cli/text_table.h"
+#include "tutorials/zerolab/cli/version.h"
+#include "tutorials/zerolab/commands/run_end.h"
 #include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_trace.h"
-#include "tutorials/zerolab/run/stage_meter.h"
 
 namespace zl::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr int kCompareRanks = 4;
+constexpr int64_t kMostMicroBatches = 10'000;  // of a step, of all ranks
 
-// "run.json" for zero1: "run-zero1.json"; "": "".
-std::string name_for(StageKind stage, const std::string& path) {
-  if (path.empty()) return "";
-  const std::filesystem::path file(path);
-  const std::string name = file.stem().string() + "-" + zl::name(stage) + file.extension().string();
-  return (file.parent_path() / name).string();
-}
-
-// What is measured of each stage beside the comparison: waiting, traces if they are asked for, and
-// the recorded step of the page. All file names are checked at once,
-// whichever stages will run.
-class StageRecorders {
- public:
-  StageRecorders(const CompareOptions& options, int ranks, bool writes, RunPage& page)
-      : page_(page) {
-    for (const StageKind stage : all_stages()) {
-      meters_.try_emplace(stage, ranks);
-      const std::string trace = name_for(stage, options.trace);
-      if (!trace.empty()) traces_.try_emplace(stage, trace, options.out, ranks, writes);
-    }
-  }
-  TrainingCallbacks callbacks() {
-    return {.at_start =
-                [this](Trainer& training) {
-                  const StageKind stage = training.spec().engine.stage;
-                  if (training.comm().rank() == 0) running_ = stage;
-                  meters_.at(stage).at_start(training);
-                  if (!traces_.empty()) traces_.at(stage).at_start(training);
-                  page_.at_start(training);
-                },
-            .after_step = [this](Trainer& training) { page_.after_step(training); },
-            .on_step = [this](const StepRecord& record) { page_.on_step(running_, record); },
-            .at_end =
-                [this](Trainer& training) {
-                  const StageKind stage = training.spec().engine.stage;
-                  meters_.at(stage).at_end(training);
-                  if (!traces_.empty()) traces_.at(stage).at_end(training);
-                }};
-  }
-  // Adds what was measured to the stages that ran.
-  void add_waiting(Comparison& comparison) const {
-    for (StageOutcome& s : comparison.stages)
-      if (!s.out_of_memory) s.waiting = meters_.at(s.stage).waiting(s.steps);
-  }
-  std::string summary(const Comparison& comparison) const {
-    std::string text;
-    for (const StageOutcome& s : comparison.stages)
-      if (!traces_.empty() && !s.out_of_memory) text += traces_.at(s.stage).summary();
-    return text;
-  }
-  std::string problem() const {
-    for (const auto& [stage, trace] : traces_)
-      if (!trace.problem().empty()) return trace.problem();
-    return "";
-  }
-
- private:
-  std::map<StageKind, StageMeter> meters_;
-  std::map<StageKind, RunTrace> traces_;
-  RunPage& page_;
-  StageKind running_;  // on rank 0
+struct CompareOptions : RunOptions {
+  std::string baseline;
+  std::vector<StageKind> stages;       // of --stages; then what runs
+  std::vector<const Preset*> presets;  // of --as
 };
 
-}  // namespace
-
+// compare_stages() with progress on stderr.
 Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
-                      const TrainingCallbacks& callbacks) {
-  const Terminal terminal = standard_error(options.color);
+                      TrainingCallbacks callbacks) {
   std::optional<Progress> progress;
-  std::optional<StageKind> running;
-  TrainingCallbacks all = callbacks;
-  all.on_step = [&](const StepRecord& record) {
-    if (callbacks.on_step) callbacks.on_step(record);
+  callbacks.on_step = [&, then = callbacks.on_step](const StepRecord& record) {
+    if (then) then(record);
     if (progress) progress->step(record);
   };
-  all.at_start = [&](Trainer& trainer) {  // before the first step, so that its ETA is right
-    if (callbacks.at_start) callbacks.at_start(trainer);
-    if (trainer.comm().rank() != 0) return;
-    running = trainer.spec().engine.stage;
-    if (options.quiet) return;
-    // This first ends the line of the stage before.
-    progress.emplace(terminal, setup.spec.steps, name(*running));
+  callbacks.at_start = [&, then = callbacks.at_start](Trainer& training) {
+    if (then) then(training);
+    if (training.comm().rank() == 0 && !options.quiet)  // this first ends the line before
+      progress.emplace(standard_error(options.color), setup.spec.steps,
+                       name(training.spec().engine.stage));
   };
-  try {
-    return compare_stages(setup.spec, options.stages, all);
-  } catch (const Interrupted&) {
-    progress.reset();
-    throw InterruptedRun(str(interrupted_by(interrupt_signal()),
-                             running ? str(" while ", name(*running), " ran") : ""));
+  return compare_stages(setup.spec, options.stages, callbacks);
+}
+
+// By stage: all of them at once, so that all file names are checked, whichever stages will run.
+using Traces = std::map<StageKind, RunTrace>;
+
+void open_traces(Traces& all, const CompareOptions& options, int ranks, bool writes) {
+  if (options.trace.empty()) return;
+  const std::filesystem::path file(options.trace);
+  for (const StageKind stage : all_stages()) {
+    const std::string of_stage =  // "run-zero1.json"
+        file.stem().string() + "-" + name(stage) + file.extension().string();
+    all.try_emplace(stage, (file.parent_path() / of_stage).string(), options.out, ranks, writes);
   }
 }
 
-namespace {
-
-// Prints the report first, so that it is not lost if a file cannot be written.
-void print_and_write(const CompareOptions& options, const ComparisonReport& report,
-                     const RunFolder* folder, const StageRecorders& recorders, RunPage& page) {
-  const std::string json = comparison_json(report);
-  std::fputs((options.json ? json : comparison_text(report)).c_str(), stdout);
-  std::fflush(stdout);
-  if (folder) {
-    page.write(json, {{folder->file("compare.json"), json}});
-    if (!options.json)
-      std::printf(
-          "%s\n",
-          printable(str("Files: ", page.file(), ", ", folder->file("compare.json"))).c_str());
-  }
-  if (!recorders.problem().empty()) throw OutputError(recorders.problem());
+// Runs the stages with traces and the page. `running`: the stage on rank 0.
+Comparison run_recorded(const CompareOptions& options, const RunSetup& setup, Traces& traces,
+                        RunPage& page, std::optional<StageKind>& running) {
+  return run_stages(options, setup,
+                    {.at_start =
+                         [&](Trainer& training) {
+                           const StageKind stage = training.spec().engine.stage;
+                           if (training.comm().rank() == 0) running = stage;
+                           if (!traces.empty()) traces.at(stage).at_start(training);
+                           page.at_start(training);
+                         },
+                     .after_step = [&](Trainer& training) { page.after_step(training); },
+                     .on_step = [&](const StepRecord& record) { page.on_step(*running, record); },
+                     .at_end =
+                         [&](Trainer& training) {
+                           if (!traces.empty())
+                             traces.at(training.spec().engine.stage).at_end(training);
+                         }});
 }
 
-// The comparison; if it fails, the page shows how far it came.
-Comparison run_with_page(const CompareOptions& options, const RunSetup& setup,
-                         StageRecorders& recorders, RunPage& page) {
-  try {
-    return run_stages(options, setup, recorders.callbacks());
-  } catch (const InterruptedRun& e) {
-    const bool written = page.write_failure(e.text, RunEnd::interrupted);
-    throw InterruptedRun(e.text + (written ? "; " + page.file() + " shows the steps so far"
-                                           : "; nothing was written"));
-  } catch (const std::exception& e) {
-    const bool signal = is_interrupt(e, interrupt_signal());
-    if (page.write_failure(e.what(), signal ? RunEnd::interrupted : RunEnd::failed))
-      std::fprintf(stderr, "note: %s shows the steps so far\n", printable(page.file()).c_str());
-    throw;
+// Prints the results and writes the files. Returns the exit code.
+int finish(const CompareOptions& options, ComparisonReport& report,
+           const std::optional<Baseline>& baseline, const Traces& traces, RunPage& page) {
+  std::vector<std::string> problems;
+  for (const StageOutcome& s : report.comparison.stages) {
+    if (s.out_of_memory || traces.empty()) continue;
+    problems.push_back(traces.at(s.stage).problem());
+    if (!options.quiet) std::fputs(traces.at(s.stage).summary().c_str(), stderr);
   }
+  if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
+  const std::string json = comparison_json(report),
+                    file = (std::filesystem::path(options.out) / "compare.json").string();
+  end_run(options.json ? json : comparison_text(report), page, json, {{file, json}}, problems);
+  if (!options.out.empty() && !options.json)
+    std::printf("%s\n", printable(str("Files: ", page.file(), ", ", file)).c_str());
+  const Comparison& comparison = report.comparison;
+  if (!comparison.any_fits()) return kOutOfMemory;
+  return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
 }
 
-int compare(CompareOptions options, bool& first) {
+// [s] that each rank waits for the others, in a step on average; at most as long as the step.
+void set_waiting(StageOutcome& s) {
+  for (const TimeSpent& t : s.communication)
+    s.waiting.push_back(std::min(
+        1e-9 * double(std::min(t.waited, t.exposed)) / double(s.steps.size()), s.seconds_per_step));
+}
+
+// ---- Several numbers of ranks ------------------------------------------------------------------
+
+// What is printed of each number of ranks and stage, and what they have together.
+struct Outcomes {
+  Json runs = Json::array();
+  TextTable table;
+  std::set<std::string> hashes;
+  std::string nonfinite, inexact;  // sentences about failed checks; "": none
+  bool ok = true;                  // of each comparison in which a stage fits
+};
+
+// Of the bits of all losses, gradient norms and final weights.
+std::string hash_of(const StageOutcome& s) {
+  std::string bytes;
+  const auto add = [&](const auto& value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  add(s.weights_hash);
+  for (const StepRecord& step : s.steps) add(step.loss), add(step.grad_norm);
+  return format("%016llx", (unsigned long long)fnv1a(bytes));
+}
+
+void add(Outcomes& all, const GptTrainingSpec& spec, const Comparison& comparison) {
+  Json stages = Json::array();
+  std::vector<std::string> heading{"ranks × micro-batches"},
+      cells{str(spec.ranks, " × ", spec.engine.accumulation)};
+  for (const StageOutcome& s : comparison.stages) {
+    const bool fits = !s.out_of_memory, exact = fits && s.predictions_exact();
+    const std::string hash = fits ? hash_of(s) : "";
+    if (fits) all.hashes.insert(hash);
+    if (fits && !exact)
+      all.inexact +=
+          str("CHECK FAILED: ", name(s.stage), " on ", plural(spec.ranks, "rank"),
+              " differs from its prediction; compare it with --ranks ", spec.ranks, ".\n");
+    heading.push_back(name(s.stage));
+    cells.push_back(fits ? hash : "does not fit");
+    stages.push_back({{"stage", name(s.stage)},
+                      {"hash", fits ? Json(hash) : Json(nullptr)},
+                      {"predictions_exact", exact}});
+  }
+  if (all.runs.empty()) {
+    all.nonfinite = nonfinite_text(comparison);
+    all.table.row(heading);
+    all.table.line();
+  }
+  all.table.row(cells);
+  all.runs.push_back({{"ranks", spec.ranks},
+                      {"gradient_accumulation_steps", spec.engine.accumulation},
+                      {"stages", stages}});
+  all.ok &= comparison.ok() || !comparison.any_fits();
+}
+
+std::string verdict(const Outcomes& all) {
+  const std::string equality =
+      all.hashes.empty() ? "No stage fits its memory. Try a smaller model or a larger limit.\n"
+      : all.hashes.size() > 1
+          ? str("CHECK FAILED: there are ", all.hashes.size(),
+                " hashes, so the bits depend on the stage or on the number of ranks.\n")
+          : str("One hash: ", *all.hashes.begin(),
+                ". All losses, gradient norms and weights have the same bits in every stage that "
+                "fits and for every number of ranks.\n");
+  return (all.nonfinite.empty() ? equality : "CHECK FAILED: " + all.nonfinite + "\n") + all.inexact;
+}
+
+// One run for each number of ranks, with N * A micro-batches in all of them: the least that all
+// numbers of ranks, with the micro-batches that the settings give each of them, divide.
+std::vector<RunSetup> set_up_runs(CompareOptions options) {
+  std::vector<RunSetup> setups;
+  int64_t all = 1;
+  for (const int ranks : options.several_ranks) {
+    options.ranks = ranks;
+    setups.push_back(set_up_run(options, ranks));
+    options.quiet = true;  // the same notes once
+    const int64_t first = setups[0].config.micro_batch, B = setups.back().config.micro_batch;
+    require_input(B == first, "the same micro-batches on every number of ranks need one size: it ",
+                  "is ", first, " on ", plural(setups[0].spec.ranks, "rank"), " and ", B, " on ",
+                  ranks, "; set train_micro_batch_size_per_gpu, not train_batch_size");
+    all = std::lcm(all, ranks * setups.back().spec.engine.accumulation);
+    require_input(all <= kMostMicroBatches, "these numbers of ranks need ", all,
+                  " micro-batches per step, the least that all of them divide; at most ",
+                  kMostMicroBatches, " are run. Leave one of them out");
+  }
+  require_input(setups[0].spec.engine.reproducible,
+                "several numbers of ranks have the same bits in reproducible mode only; add "
+                "--reproducible");
+  for (RunSetup& setup : setups)
+    setup.config.accumulation = setup.spec.engine.accumulation = all / setup.spec.ranks;
+  return setups;
+}
+
+// Prints one row per number of ranks, with a hash of each stage's losses, norms and weights.
+int compare_ranks(CompareOptions options) {
+  require_input(!launched_rank(options),
+                "--ranks with several numbers starts its ranks itself; run it without a launcher");
+  for (const auto& [flag, value] : {std::pair{"--out", &options.out},
+                                    {"--baseline", &options.baseline},
+                                    {"--trace", &options.trace}})
+    require_input(value->empty(), flag,
+                  " takes the results of one number of ranks; give --ranks one number, or leave ",
+                  flag, " out");
+  const std::vector<RunSetup> setups = set_up_runs(options);
+  const GptTrainingSpec& first = setups[0].spec;
+  Outcomes all;
+  for (const RunSetup& setup : setups) {
+    require_memory(setup.spec, setup, options.stages);
+    const std::string text =
+        all.runs.empty() ? describe(setup, options.stages)
+                         : str("the same micro-batches on ", plural(setup.spec.ranks, "rank"), ", ",
+                               setup.spec.engine.accumulation, " for each\n");
+    if (!options.quiet) std::fputs(text.c_str(), stderr);
+    add(all, setup.spec, run_stages(options, setup, {}));
+  }
+  const bool one = all.hashes.size() == 1;
+  const Json document{{"schema", 1},
+                      {"version", kVersion},
+                      {"model", setups[0].model.name},
+                      {"steps", first.steps},
+                      {"micro_batches_per_step", first.ranks * first.engine.accumulation},
+                      {"runs", all.runs},
+                      {"hash", one ? Json(*all.hashes.begin()) : Json(nullptr)}};
+  std::fputs(printable(options.json ? json_text(document) : all.table.text() + "\n" + verdict(all))
+                 .c_str(),
+             stdout);
+  return all.hashes.empty() ? kOutOfMemory : one && all.ok ? kFine : kFailed;
+}
+
+int compare(CompareOptions options) {
   if (options.stages.empty())
     for (const Preset* preset : options.presets)
-      if (std::ranges::find(options.stages, preset->parent) == options.stages.end())
+      if (std::ranges::count(options.stages, preset->parent) == 0)
         options.stages.push_back(preset->parent);
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
   require_groups_used(options.source, options.stages);
@@ -160,36 +249,35 @@ int compare(CompareOptions options, bool& first) {
                 "--as compares systems on one number of ranks; give --ranks one number");
   if (!options.several_ranks.empty()) return compare_ranks(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
-  first = is_first(process);  // else the process of rank 0 writes and prints
-  if (!first) hush(options);
+  const bool first = is_first(process);
   const RunSetup setup = set_up_run(options, kCompareRanks, process);
   std::optional<Baseline> baseline;
   if (!options.baseline.empty()) {
     baseline.emplace(options.baseline);
     baseline->require_same_settings(comparison_settings(setup, options.stages));
   }
-  GptTrainingSpec machine = setup.spec;
-  machine.host_memory = 0;  // a stage beyond that limit is reported, not refused
-  require_memory(machine, setup, options.stages);
-  const std::vector<PresetPlan> presets =
-      predict_presets(options.presets, setup.config, setup.spec);
+  require_memory(setup.spec, setup, options.stages);
+  const auto presets = predict_presets(options.presets, setup.config, setup.spec);
   std::optional<RunFolder> folder;
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
   const std::string settings = describe(setup, options.stages);
   RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
-  StageRecorders recorders(options, setup.spec.ranks, first, page);
+  Traces traces;
+  open_traces(traces, options, setup.spec.ranks, first);
   if (!options.quiet) note_reports_of_train(setup.config, "compare");
   if (!options.quiet) std::fputs(settings.c_str(), stderr);
 
-  Comparison comparison = run_with_page(options, setup, recorders, page);
+  Comparison comparison;
+  std::optional<StageKind> running;
+  try {
+    comparison = run_recorded(options, setup, traces, page, running);
+  } catch (const std::exception& e) {
+    return end_early(e, page, {first, running ? str(" while ", name(*running), " ran") : "", ""});
+  }
   if (!first) return kFine;
-  if (!options.quiet) std::fputs(recorders.summary(comparison).c_str(), stderr);
-  recorders.add_waiting(comparison);
+  for (StageOutcome& s : comparison.stages) set_waiting(s);
   ComparisonReport report{setup, comparison, options.baseline, "", presets};
-  if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
-  print_and_write(options, report, folder ? &*folder : nullptr, recorders, page);
-  if (!comparison.any_fits()) return kOutOfMemory;
-  return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
+  return finish(options, report, baseline, traces, page);
 }
 
 constexpr const char* kCompareFooter =
@@ -234,15 +322,8 @@ Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale i
 void add_compare(CLI::App& app, Invocation& invocation) {
   static CompareOptions options;
   Flags flags(app, invocation, "compare",
-              "the same seed and data under several stages: equality, memory, traffic", [] {
-                bool first = true;
-                try {
-                  return compare(options, first);
-                } catch (const Interrupted&) {
-                  if (first) throw;
-                  return 128 + interrupt_signal();
-                }
-              });
+              "the same seed and data under several stages: equality, memory, traffic",
+              [] { return compare(options); });
   add_run_flags(flags, options);
   flags.group("Ranks");
   add_stages_flag(flags, options.stages);

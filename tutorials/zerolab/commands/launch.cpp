@@ -17,6 +17,7 @@
 #include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/launcher/process.h"
 #include "tutorials/zerolab/launcher/ranks.h"
@@ -36,7 +37,7 @@ struct LaunchOptions {
 LaunchOptions options;
 
 // A port that is free now, below the range from which the system chooses ports.
-int free_port(std::mt19937& random) {
+int free_port(std::mt19937_64& random) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int port = std::uniform_int_distribution(15000, 32000)(random);
     sockaddr_in address = {};
@@ -44,22 +45,12 @@ int free_port(std::mt19937& random) {
     address.sin_port = htons(uint16_t(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    require_input(listener >= 0,
-                  "no socket can be opened, so the ranks cannot connect to each other: ",
-                  std::strerror(errno));
     const bool free = bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     close(listener);
     if (free) return port;
   }
   throw InputError(
-      "no free port was found between 15000 and 32000, on which the ranks could connect");
-}
-
-std::string random_name(std::mt19937& random) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string name;
-  for (int i = 0; i < 16; ++i) name += kDigits[random() % 16];
-  return name;
+      str("no port from 15000 to 32000 is free for the ranks to connect: ", std::strerror(errno)));
 }
 
 // Throws InputError if another launcher started this process as one of its ranks.
@@ -75,11 +66,10 @@ void require_no_rank() {
            : variable == "MASTER_ADDR" ? "here"
                                        : std::getenv(name);
   });
-  require_input(!others.rank || others.rank->size == 1, "this is already one of ",
-                others.rank ? others.rank->size : 1, " ranks that ",
-                others.rank ? others.rank->launcher : "",
-                " started. Leave out 'zerolab launch -n N --', or start one process with ",
-                others.rank ? others.rank->launcher : "");
+  const LaunchedRank other = others.rank.value_or(LaunchedRank());
+  require_input(
+      other.size == 1, "this is already one of ", other.size, " ranks that ", other.launcher,
+      " started. Leave out 'zerolab launch -n N --', or start one process with ", other.launcher);
 }
 
 // The path of this program, as ps should show it.
@@ -90,35 +80,30 @@ std::string own_program() {
   return replaced ? "/proc/self/exe" : path.string();
 }
 
-bool has_flag(const std::vector<std::string>& command, const std::string& flag,
-              const std::string& value) {
-  for (size_t i = 0; i < command.size(); ++i)
-    if (command[i] == flag + "=" + value ||
-        (command[i] == flag && i + 1 < command.size() && command[i + 1] == value))
-      return true;
-  return false;
-}
-
 int launch() {
   if (options.ranks == 0) throw UsageError("launch needs -n N, the number of processes");
   if (options.program.empty())
     throw UsageError("launch needs a program, such as: zerolab launch -n 2 -- train --model tiny");
   require_no_rank();
+  std::mt19937_64 random{std::random_device{}()};
   LaunchPlan plan{.command = options.program,
                   .ranks = options.ranks,
                   .grace = std::chrono::milliseconds(int64_t(options.grace * 1000)),
+                  .port = free_port(random),
+                  .run = format("%016llx", (unsigned long long)random()),
                   .share_gpu = options.share_gpu};
   if (std::ranges::count(options.commands, plan.command[0]) > 0) {
-    const bool mpi = has_flag(plan.command, "--backend", "mpi");
-    require_input(!plan.share_gpu || (!mpi && !has_flag(plan.command, "--device", "cpu")),
+    std::string words;  // "--backend=mpi" and "--backend mpi" alike
+    for (const std::string& word : plan.command)
+      words += word + (word.starts_with("--") && word.find('=') == word.npos ? "=" : " ");
+    const bool cpu = words.find("--device=cpu ") != words.npos;
+    plan.by_mpirun = words.find("--backend=mpi ") != words.npos;
+    require_input(!plan.share_gpu || (!plan.by_mpirun && !cpu),
                   "--share-gpu lets ranks on NCCL share a GPU, but ranks ",
-                  mpi ? "on MPI" : "on --device cpu", " use none; leave one of the two out");
-    plan.by_mpirun = mpi;
+                  plan.by_mpirun ? "on MPI" : "on --device cpu",
+                  " use none; leave one of the two out");
     plan.command.insert(plan.command.begin(), own_program());
   }
-  std::mt19937 random{std::random_device{}()};
-  plan.port = free_port(random);
-  plan.run = random_name(random);
   try {
     return run_launched_ranks(plan, standard_error(Color::automatic));
   } catch (const ProgramNotFound& e) {

@@ -14,7 +14,6 @@
 #include "tutorials/zerolab/plan/closed_plan.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_page.h"
-#include "tutorials/zerolab/run/run_checkpoints.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
@@ -163,7 +162,7 @@ bool plan_model(const PlanOptions& options, const LoadedConfig& loaded, RunRepor
   std::optional<Machine> machine;
   if (!options.clock.machine.empty())
     machine = planned_machine(options.clock, options.source.ranks_per_node, options.source.ranks);
-  const ModelChoice model = choose_model(options, configured_model(loaded));
+  const ModelChoice model = choose_model(options, loaded);
   const GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), machine);
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);

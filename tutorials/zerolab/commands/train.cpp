@@ -2,21 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
+#include <cmath>
 #include <cstdio>
-#include <iterator>
 
 #include "nn/sampler.h"
+#include "stages/checkpoint/checkpoint_folder.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/report/run_page.h"
+#include "tutorials/zerolab/commands/run_end.h"
 #include "tutorials/zerolab/report/train_report.h"
 #include "tutorials/zerolab/run/preflight.h"
-#include "tutorials/zerolab/run/run_checkpoints.h"
-#include "tutorials/zerolab/run/run_outputs.h"
+#include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_reports.h"
+#include "tutorials/zerolab/run/run_trace.h"
 
 namespace zl::cli {
 namespace {
@@ -32,17 +32,14 @@ struct TrainOptions : RunOptions {
 };
 
 // Checks for an interrupt before each unit, for passes that have no other place to check.
-class Interruptible : public UnitObserver {
- public:
-  explicit Interruptible(UnitObserver& stage) : stage_(stage) {}
+struct Interruptible : UnitObserver {
+  explicit Interruptible(UnitObserver& of_stage) : stage(of_stage) {}
   void before_forward(Unit& u, bool recorded) override {
     if (interrupt_requested()) throw Interrupted();
-    stage_.before_forward(u, recorded);
+    stage.before_forward(u, recorded);
   }
-  void after_forward(Unit& u) override { stage_.after_forward(u); }
-
- private:
-  UnitObserver& stage_;
+  void after_forward(Unit& u) override { stage.after_forward(u); }
+  UnitObserver& stage;
 };
 
 // The text sample at the end, checked before any time is spent; nothing if none is wanted.
@@ -55,14 +52,15 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
     return std::nullopt;
   }
   const TokenData& data = setup.windows->data();
-  TextSample sample{.temperature = options.temperature.value_or(0.8),
+  TextSample sample{.bytes = data.file_format(0) == std::string_view("text"),
+                    .temperature = options.temperature.value_or(0.8),
                     .top_k = options.top_k.value_or(0)};
-  sample.bytes = data.file_format(0) == std::string_view("text");
   const int64_t vocab = setup.spec.model.vocab;
   require_input(sample.top_k <= vocab, "--top-k ", sample.top_k, " is more than the vocabulary of ",
                 vocab);
+  require_input(sample.bytes || !options.prompt,
+                "--prompt is text, but the data are token ids; leave it out");
   if (!sample.bytes) {
-    require_input(!options.prompt, "--prompt is text, but the data are token ids; leave it out");
     sample.prompt.resize(1);
     data.read(0, 0, sample.prompt);
     return sample;
@@ -74,211 +72,226 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
   return sample;
 }
 
-Gpt& gpt_of(Trainer& training) { return static_cast<Gpt&>(training.model()); }
-
 // Every rank generates the same tokens, because in stage 3 every pass needs all ranks.
-void write_sample(Trainer& training, const RunSetup& setup, int64_t n, TextSample& sample) {
+void write_sample(Trainer& training, int64_t n, TextSample& sample) {
   Interruptible observer(training.engine().observer());
   const bool keeps = training.comm().rank() == 0;
   try {
-    const auto tokens = generate(
-        gpt_of(training), observer, training.memory(), sample.prompt, n,
-        {.temperature = sample.temperature, .top_k = sample.top_k, .seed = setup.spec.engine.seed});
+    const auto tokens =
+        generate(static_cast<Gpt&>(training.model()), observer, training.memory(), sample.prompt, n,
+                 {.temperature = sample.temperature,
+                  .top_k = sample.top_k,
+                  .seed = training.spec().engine.seed});
     if (keeps) sample.tokens = tokens;
   } catch (const InputError& e) {  // the weights are not finite
     if (keeps) sample.missing = e.what();
   }
 }
 
-// What to try depends on the stage, which the memory does not know.
-[[noreturn]] void rethrow_with_advice(const OutOfMemory& e, StageKind stage) {
-  const char* advice = e.pool == Pool::host      ? ""
-                       : shards_parameter(stage) ? " With more ranks each keeps a smaller shard."
-                                                 : " A higher ZeRO stage keeps less on each rank.";
-  throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
-}
-
 // A run with all that listens to it. The ranks are threads: what they share is rank 0's, or atomic.
+// Only the process of rank 0, the `first`, has files open.
 class TrainingRun {
  public:
-  TrainingRun(const TrainOptions& options, const RunSetup& setup, bool first,
-              std::optional<RankReport> dry)
+  TrainingRun(const TrainOptions& options, const RunSetup& setup, bool first)
       : options_(options),
         setup_(setup),
-        dry_(std::move(dry)),
+        spec_(setup.spec),
+        first_(first),
+        in_place_(resumes_in_place(options)),
+        dry_(require_memory(setup.spec, setup, {setup.spec.engine.stage})),
         sample_(plan_sample(options, setup)),
-        outputs_(options, setup, first),
         page_(setup, "train", describe(setup),
-              {.folder = options.out,
-               .writes = first,
-               .existing = resumes_in_place(options) ? Existing::replace : Existing::keep}),
-        first_(first) {
-    if (!options.quiet) progress_.emplace(standard_error(options.color), setup.spec.steps);
+              {options.out, first, in_place_ ? Existing::replace : Existing::keep}) {
+    require_host_limit(spec_, dry_);
+    if (!options.out.empty() && first) {
+      folder_.emplace(options.out, in_place_ ? RunFolder::For::resume : RunFolder::For::train);
+      metrics_.emplace(folder_->file("metrics.jsonl"), in_place_);
+    }
+    if (!options.quiet) progress_.emplace(standard_error(options.color), spec_.steps);
     reports_.emplace(setup, progress_ ? &*progress_ : nullptr, first);
-    if (outputs_.trace) outputs_.trace->require_new();  // a monitor may have taken a name
+    // After the monitors, which may have taken its name.
+    if (!options.trace.empty()) trace_.emplace(options.trace, options.out, spec_.ranks, first);
   }
 
   // Returns the exit code.
   int run() {
-    const CheckpointOptions& checkpoint = setup_.spec.checkpoint;
-    if (checkpoint.saves()) leave_time_to_save();
-    const TrainingResult result = run_training(setup_.spec, callbacks());
-    progress_.reset();
-    if (!first_) return kFine;
-    if (result.steps.empty()) return finish_without_steps();
-    reports_->finish();
-    if (outputs_.trace && !options_.quiet) std::fputs(outputs_.trace->summary().c_str(), stderr);
-    return finish(result);
-  }
-
-  [[noreturn]] void rethrow_interrupt() {
-    progress_.reset();
-    const std::string way_on = outputs_.way_on();
-    const std::string what = str(interrupted_by(interrupt_signal()), " after step ",
-                                 outputs_.step(), " of ", setup_.spec.steps);
-    const bool written = page_.write_failure(what, RunEnd::interrupted);
-    throw InterruptedRun(what + "; " + (way_on.empty() ? outputs_.kept() : way_on) +
-                         (written ? "; " + page_.file() + " shows the steps so far" : ""));
-  }
-
-  // Writes the page that shows how far the run came, and on stderr what to do about the failure.
-  void note_kept_files(const std::exception& failure) {
-    progress_.reset();
-    const bool signal = is_interrupt(failure, interrupt_signal());
-    if (page_.write_failure(failure.what(), signal ? RunEnd::interrupted : RunEnd::failed))
-      std::fprintf(stderr, "note: %s shows the steps so far\n", printable(page_.file()).c_str());
-    if (!first_ || outputs_.made() == 0 || options_.out.empty()) return;
-    const std::string way_on = outputs_.way_on();
-    const std::string note =
-        way_on.empty() ? outputs_.kept() + "; choose another --out to run again" : way_on;
-    std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+    if (spec_.checkpoint.saves()) leave_time_to_save();
+    try {
+      const TrainingResult result = run_training(
+          spec_, {.resumed = [this](const LoadedCheckpoint& loaded) { resumed(loaded); },
+                  .at_start = [this](Trainer& training) { at_start(training); },
+                  .after_backward = [this](Trainer& t) { tell_of_interrupt(t.comm().rank()); },
+                  .after_step = [this](Trainer& training) { page_.after_step(training); },
+                  .on_step = [this](const StepRecord& record) { on_step(record); },
+                  .saved = [this](const CheckpointRecord& record) { saved(record); },
+                  .at_end = [this](Trainer& training) { at_end(training); }});
+      progress_.reset();
+      return !first_ ? int(kFine) : result.steps.empty() ? finish_without_steps() : finish(result);
+    } catch (const std::exception& e) {
+      progress_.reset();
+      if (dynamic_cast<const OutputError*>(&e)) throw;
+      const bool speaks = first_ && (made_ > 0 || dynamic_cast<const Interrupted*>(&e));
+      return end_early(e, page_,
+                       {first_, str(" after step ", last_.step, " of ", spec_.steps),
+                        speaks ? what_is_left() : ""});
+    }
   }
 
  private:
-  TrainingCallbacks callbacks() {
-    TrainingCallbacks all{.resumed = [this](const LoadedCheckpoint& loaded) { resumed(loaded); },
-                          .at_start = [this](Trainer& training) { at_start(training); },
-                          .after_step = [this](Trainer& training) { page_.after_step(training); },
-                          .on_step = [this](const StepRecord& record) { on_step(record); },
-                          .saved = [this](const CheckpointRecord& record) { saved(record); },
-                          .at_end = [this](Trainer& training) { at_end(training); }};
-    if (setup_.spec.checkpoint.saves())
-      all.after_backward = [this](Trainer& training) { tell_of_interrupt(training); };
-    return all;
-  }
-
   void tell(const std::string& line) {
     if (progress_) progress_->line(printable(line));
   }
 
+  // Calls `write`; an output that cannot be written ends, but the run goes on.
+  void try_to(const std::function<void()>& write) {
+    try {
+      write();
+    } catch (const InputError& e) {
+      if (problem_.empty()) problem_ = e.what();
+      if (last_.step < spec_.steps)
+        std::fprintf(stderr, "zerolab: %s; training goes on without it\n", e.what());
+    }
+  }
+
   void resumed(const LoadedCheckpoint& loaded) {
     resumed_ = loaded;
-    tell(str("resumed from ", loaded.folder, ": step ", loaded.position.step, " of ",
-             setup_.spec.steps));
+    tell(str("resumed from ", loaded.folder, ": step ", loaded.position.step, " of ", spec_.steps));
     for (const std::string& note : loaded.notes) tell("note: " + note);
     if (!options_.init_from.empty())
       tell("note: the weights are the checkpoint's, not those of --init-from");
   }
 
   void at_start(Trainer& training) {
+    const int64_t steps = training.steps();
     if (training.comm().rank() == 0) {
-      outputs_.begin(training.steps());
-      if (progress_) progress_->begin_after(training.steps());
+      last_.step = steps;
+      if (progress_) progress_->begin_after(steps);
+      const int64_t kept = metrics_ && in_place_ ? metrics_->keep_until(steps) : steps;
+      if (kept < steps)
+        tell(str("note: ", metrics_->path(), " holds no steps from ", kept + 1, " to ", steps));
     }
-    if (training.steps() >= setup_.spec.steps) finished_ = true;
+    if (steps >= spec_.steps) finished_ = true;
     reports_->at_start(training);
-    if (outputs_.trace) outputs_.trace->at_start(training);
+    if (trace_) trace_->at_start(training);
     page_.at_start(training);
   }
 
-  // Once, on rank 0: the signal's handler cannot print.
-  void tell_of_interrupt(Trainer& training) {
-    if (training.comm().rank() != 0 || told_ || !interrupt_requested()) return;
-    told_ = true;
-    const bool ctrl_c = interrupt_signal() == SIGINT;
-    const std::string name = ctrl_c ? "Ctrl-C" : str("SIG", sigabbrev_np(interrupt_signal()));
-    tell(str(ctrl_c ? "interrupted" : name, ": a checkpoint is written after this step; ", name,
-             " again ends at once"));
+  void tell_of_interrupt(int rank) {  // a signal's handler cannot print
+    if (rank == 0 && spec_.checkpoint.saves() && interrupt_requested() &&
+        !std::exchange(told_, true))
+      tell("a checkpoint is written after this step; the same signal again ends at once");
   }
 
   void on_step(const StepRecord& record) {
-    outputs_.append(record);
-    page_.on_step(setup_.spec.engine.stage, record);
+    ++made_;
+    skipped_ += record.skipped;
+    last_ = record;
+    if (metrics_) try_to([&] { metrics_->append(record); });
+    page_.on_step(spec_.engine.stage, record);
     reports_->on_step(record);
     if (progress_) progress_->step(record);
   }
 
   void saved(const CheckpointRecord& record) {
-    outputs_.saved(record);
-    const bool waited = setup_.spec.checkpoint.writes == CheckpointWrites::wait;
+    checkpoints_.push_back(record);
+    if (metrics_) try_to([&] { metrics_->sync(); });
+    const bool waited = spec_.checkpoint.writes == CheckpointWrites::wait;
     const auto rate = int64_t(double(record.bytes) / std::max(record.seconds, 1e-6));
     tell(str("checkpoint ", record.folder, ": ", human_bytes(record.bytes), " in ",
              digits(record.seconds, 2), " s",
              waited ? str(" (", human_bytes(rate), "/s)")
                     : str(", of which training waited ", digits(record.stall, 2), " s")));
-    if (!record.problem.empty())
-      std::fprintf(stderr, "zerolab: %s is complete, but %s\n", printable(record.folder).c_str(),
-                   printable(record.problem).c_str());
+    const std::string problem = str(record.folder, " is complete, but ", record.problem);
+    if (!record.problem.empty()) std::fprintf(stderr, "zerolab: %s\n", printable(problem).c_str());
   }
 
   void at_end(Trainer& training) {
     reports_->at_end(training);
-    if (outputs_.trace) outputs_.trace->at_end(training);
-    if (!options_.out.empty()) outputs_.save_weights(training);
-    if (sample_ && !finished_) write_sample(training, setup_, options_.sample, *sample_);
+    if (trace_) trace_->at_end(training);
+    if (!options_.out.empty()) {
+      const bool writes = training.comm().rank() == 0 && !untrained();
+      const std::string path = writes ? folder_->file("model.safetensors") : "";
+      try_to([&] {
+        save_weights(training, path, in_place_);
+        if (writes) weights_ = path;
+      });
+      (void)training.comm().all_gather_object("", "weights saved");  // the others wait for rank 0
+    }
+    if (sample_ && !finished_) write_sample(training, options_.sample, *sample_);
+  }
+
+  // All steps made now were skipped, and not because a dynamic loss scale is still being found.
+  bool untrained() const {
+    const bool fixed = setup_.config.loss_scale.static_scale > 0,
+               searching = last_.loss_scale && !fixed && std::isfinite(last_.loss);
+    return made_ > 0 && skipped_ == made_ && !searching;
+  }
+
+  // How to go on, or which files are complete; "" if none was begun.
+  std::string what_is_left() const {
+    if (!metrics_ || last_.step == 0) return "";
+    if (!weights_.empty()) return metrics_->path() + " and " + weights_ + " are complete";
+    const auto all = list_checkpoints(options_.out);
+    if (all.empty())
+      return metrics_->path() +
+             " holds the steps so far, and no weights were written; choose "
+             "another --out to run again";
+    return (options_.checkpoint.resume ? "--resume " + options_.out + " goes on from "
+                                       : "add --resume to go on from ") +
+           all.back().path;
   }
 
   // The checkpoint was made at the last step or later.
   int finish_without_steps() const {
-    const CheckpointOptions& checkpoint = setup_.spec.checkpoint;
-    const FinishedRun run{checkpoint.resume, outputs_.step(), setup_.spec.steps};
-    std::fputs((options_.json ? json_report(run) : "").c_str(), stdout);
-    std::fputs((options_.json ? "" : printable(text_report(run))).c_str(), stderr);
-    if (!outputs_.problem().empty()) throw OutputError(outputs_.problem());
+    const FinishedRun run{spec_.checkpoint.resume, last_.step, spec_.steps};
+    if (options_.json) std::fputs(json_report(run).c_str(), stdout);
+    if (!options_.json) std::fputs(printable(text_report(run)).c_str(), stderr);
+    if (!problem_.empty()) throw OutputError(problem_);
     return kFine;
   }
 
-  // Prints the report first and then writes the page, so that neither is lost if another file could
-  // not be written.
   int finish(const TrainingResult& result) {
-    TrainReport report{
-        setup_,      result, dry_, sample_, outputs_.files(), resumed_, outputs_.checkpoints(),
-        page_.file()};
-    if (outputs_.trace) report.more_files = outputs_.trace->written();
+    reports_->finish();
+    if (trace_ && !options_.quiet) std::fputs(trace_->summary().c_str(), stderr);
+    const auto dry = options_.dry_run ? std::optional(dry_) : std::nullopt;
+    TrainReport report{setup_, result, dry, sample_, {}, resumed_, checkpoints_, page_.file()};
+    if (metrics_) report.files.push_back(metrics_->path());
+    if (!weights_.empty()) report.files.push_back(weights_);
+    if (trace_ && trace_->problem().empty()) report.more_files.push_back(trace_->path());
     std::ranges::copy(reports_->files(), std::back_inserter(report.more_files));
-    const std::string json = json_report(report);
-    std::fputs((options_.json ? json : text_report(report)).c_str(), stdout);
-    std::fflush(stdout);
     const double scale = setup_.config.loss_scale.static_scale;
-    if (outputs_.untrained())
+    const std::string fixed =
+        scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ") : "";
+    if (untrained())
       std::fprintf(
           stderr,
           "zerolab: all %lld steps were skipped because no gradient was finite, so nothing "
           "was learned and no weights were saved; try %sa smaller learning rate, or check "
           "--init-from and the data\n",
-          (long long)outputs_.made(),
-          scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ").c_str() : "");
-    std::string problem_of_page;
-    try {
-      page_.write(json);
-    } catch (const OutputError& e) {
-      problem_of_page = e.what();
-    }
-    for (const std::string& problem : {outputs_.problem(), reports_->problem(), problem_of_page})
-      if (!problem.empty()) throw OutputError(problem);
-    return outputs_.untrained() ? kFailed : kFine;
+          (long long)made_, fixed.c_str());
+    const std::string json = json_report(report);
+    end_run(options_.json ? json : text_report(report), page_, json, {},
+            {problem_, trace_ ? trace_->problem() : "", reports_->problem()});
+    return untrained() ? kFailed : kFine;
   }
 
   const TrainOptions& options_;
   const RunSetup& setup_;
-  const std::optional<RankReport> dry_;
+  const GptTrainingSpec& spec_;
+  const bool first_, in_place_;
+  const RankReport dry_;
   std::optional<TextSample> sample_;
-  RunOutputs outputs_;
   RunPage page_;
-  const bool first_;
+  std::optional<RunFolder> folder_;
+  std::optional<Metrics> metrics_;
   std::optional<Progress> progress_;
   std::optional<RunReports> reports_;
+  std::optional<RunTrace> trace_;
   std::optional<LoadedCheckpoint> resumed_;
+  std::vector<CheckpointRecord> checkpoints_;
+  StepRecord last_;                     // the last step, also before a resume
+  int64_t made_ = 0, skipped_ = 0;      // steps of this run
+  std::string weights_, problem_;       // the file; the first output that could not be written
   std::atomic<bool> finished_ = false;  // there was no step left
   bool told_ = false;
 };
@@ -286,28 +299,21 @@ class TrainingRun {
 int train(TrainOptions options) {
   complete_checkpoint_flags(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
-  const bool first = is_first(process);  // else the process of rank 0 writes and prints
-  if (!first) hush(options);
   const RunSetup setup = set_up_run(options, kTrainRanks, process);
-  require_groups_used(options.source, {setup.spec.engine.stage});
   const StageKind stage = setup.spec.engine.stage;
-  const std::string note = first ? check_resume(options, setup.spec.steps) : "";
-  TrainingRun run(options, setup, first, require_memory(setup, options.dry_run));
+  require_groups_used(options.source, {stage});
+  const std::string note = is_first(process) ? check_resume(options, setup.spec.steps) : "";
+  TrainingRun run(options, setup, is_first(process));
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   try {
     return run.run();
-  } catch (const Interrupted&) {
-    interrupted_elsewhere();
-    if (!first) return failure_of(std::current_exception(), interrupt_signal()).code;
-    run.rethrow_interrupt();
-  } catch (const OutputError&) {
-    throw;
-  } catch (const std::exception& e) {
-    run.note_kept_files(e);
-    if (const auto* memory = dynamic_cast<const OutOfMemory*>(&e))
-      rethrow_with_advice(*memory, stage);
-    throw;
+  } catch (const OutOfMemory& e) {  // what to try depends on the stage, which memory does not know
+    const char* advice = e.pool == Pool::host ? ""
+                         : shards_parameter(stage)
+                             ? " With more ranks each keeps a smaller shard."
+                             : " A higher ZeRO stage keeps less on each rank.";
+    throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
   }
 }
 

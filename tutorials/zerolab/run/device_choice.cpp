@@ -1,12 +1,7 @@
 #include "tutorials/zerolab/run/device_choice.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
-#include <optional>
-#include <thread>
 
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -17,113 +12,34 @@ namespace {
 
 using Wish = RunOptions::DeviceWish;
 
+void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
 // Whether more than 1/5 of its memory is free, so that a run may fit.
 bool has_room(const Gpu& gpu) { return gpu.problem.empty() && gpu.available > gpu.memory / 5; }
 
-// At most one for each rank: other programs on this machine may need the rest. Those with room come
-// first, then those with the most free memory.
-std::vector<Gpu> usable(const Gpus& found, int ranks) {
-  std::vector<Gpu> gpus;
-  for (const Gpu& gpu : found.gpus)
-    if (gpu.available > 0 && gpu.problem.empty()) gpus.push_back(gpu);
-  std::ranges::stable_sort(gpus, [](const Gpu& a, const Gpu& b) {
-    if (has_room(a) || has_room(b)) return has_room(a) > has_room(b);
-    return a.available > b.available;
-  });
+// At most one for each rank: other programs on this machine may need the rest.
+// Those with room come first.
+std::vector<Gpu> usable(std::vector<Gpu> gpus, int ranks) {
+  std::erase_if(gpus, [](const Gpu& gpu) { return gpu.available == 0 || !gpu.problem.empty(); });
+  std::ranges::stable_partition(gpus, has_room);
   if (int(gpus.size()) > ranks) gpus.resize(size_t(ranks));
   std::ranges::sort(gpus, {}, &Gpu::index);
   return gpus;
 }
 
-// Opens only as many GPUs as there are ranks, unless too few of them have room.
-Gpus gpus_for(int ranks) {
-  Gpus found = find_gpus(ranks);
-  return std::ranges::count_if(found.gpus, has_room) < std::min(ranks, int(found.gpus.size()))
-             ? find_gpus()
-             : found;
-}
-
-// For GPUs of which none was taken.
-std::string problem_of(const Gpus& found) {
-  return found.usable() ? str("no memory is free on ", found.gpus.size(), " GPUs") : found.problem;
-}
-std::string cure_of(const Gpus& found) {
-  return found.usable() ? "wait until the programs that use the GPUs have ended" : found.cure;
-}
-
-// Ranks may not fit on a GPU that other programs use.
-void warn_if_occupied(const std::vector<Gpu>& taken) {
+// Why ranks do not use a GPU that is there, and whether they may not fit on
+// those they use.
+void tell_of_gpus(const Gpus& found, const std::vector<Gpu>& taken, int ranks) {
   std::string free;
   for (const Gpu& gpu : taken)
     if (!has_room(gpu))
       free += str(free.empty() ? "" : ", ", human_bytes(gpu.available), " of ",
                   human_bytes(gpu.memory), " on GPU ", gpu.index);
-  if (!free.empty())
-    std::fprintf(stderr,
-                 "warning: other programs occupy the GPUs: free is %s; nvidia-smi lists them\n",
-                 free.c_str());
-}
-
-// While it lives, it says that the driver compiles kernels, if that takes longer than a second.
-class CompilingKernels {
- public:
-  explicit CompilingKernels(int gpu)
-      : thread_([gpu](const std::stop_token& ended) {
-          using Clock = std::chrono::steady_clock;
-          const Clock::time_point begin = Clock::now();
-          std::mutex mutex;
-          std::condition_variable_any changed;
-          std::unique_lock lock(mutex);
-          const auto never = [] { return false; };
-          changed.wait_for(lock, ended, std::chrono::seconds(1), never);
-          if (ended.stop_requested()) return;
-          const auto say = [gpu](const std::string& text) {
-            std::fprintf(stderr, "compiling kernels for GPU %d from PTX: %s\n", gpu, text.c_str());
-          };
-          say("this can take 10 s, and CUDAARCHS of the build avoids it");
-          changed.wait(lock, ended, never);
-          say(str("done after ",
-                  short_time(std::chrono::duration<double>(Clock::now() - begin).count())));
-        }) {}
-
- private:
-  std::jthread thread_;
-};
-
-// For --device auto: why ranks do not use a GPU that is there.
-void say_why_not(const Gpus& found, const std::vector<Gpu>& taken, int ranks) {
-  if (taken.empty() && (found.broken || found.usable()))
-    std::fprintf(stderr, "note: ranks compute on the CPU: %s. How to fix it: %s\n",
-                 problem_of(found).c_str(), cure_of(found).c_str());
-  if (taken.empty() || int(taken.size()) >= ranks) return;
   for (const Gpu& gpu : found.gpus)
-    if (!gpu.problem.empty())
-      std::fprintf(stderr, "note: GPU %d (%s) is not used: %s\n", gpu.index, gpu.name.c_str(),
-                   gpu.problem.c_str());
-}
-
-void require_gpu(const RunOptions& options, bool any, const std::string& problem,
-                 const std::string& fix) {
-  require_input(any || options.device != Wish::cuda, "--device cuda: ", problem,
-                "; use --device cpu, which runs the same stages, or ", fix);
-}
-
-DeviceChoice with_options(DeviceChoice choice, const RunOptions& options, Dtype precision) {
-  choice.reference = options.device == Wish::reference;
-  require_input(!choice.reference || options.threads == 1,
-                "--threads splits the kernels of --device cpu; those of the reference run on one "
-                "thread, so leave it out");
-  choice.threads = options.threads;
-  choice.quiet = options.quiet;
-  if (!options.tf32) return choice;
-  require_input(choice.on_gpus(),
-                "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave "
-                "it out");
-  choice.tf32 = precision == Dtype::f32;
-  if (!choice.tf32 && !options.quiet)
-    std::fputs("note: --tf32 has no effect in bf16 and fp16, which multiply no fp32 matrices\n",
-               stderr);
-  return choice;
+    if (!gpu.problem.empty() && !taken.empty() && int(taken.size()) < ranks)
+      say(str("note: GPU ", gpu.index, " (", gpu.name, ") is not used: ", gpu.problem));
+  if (!free.empty())
+    say("warning: other programs occupy the GPUs: free is " + free + "; nvidia-smi lists them");
 }
 
 }  // namespace
@@ -143,8 +59,6 @@ int DeviceChoice::places(int ranks) const {
   return std::min(ranks, on_gpus() ? int(gpus.size()) : std::max(1, usable_cores() / threads));
 }
 
-std::string DeviceChoice::pci() const { return gpus.empty() ? "" : gpus.front().pci; }
-
 std::string DeviceChoice::name() const {
   if (!on_gpus()) return cpu_model();
   std::string all;
@@ -153,36 +67,53 @@ std::string DeviceChoice::name() const {
   return all;
 }
 
-DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks) {
-  DeviceChoice choice;
+DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks,
+                           const std::optional<LaunchedRank>& process) {
+  DeviceChoice choice{.reference = options.device == Wish::reference,
+                      .of_process = process.has_value(),
+                      .tf32 = options.tf32 && precision == Dtype::f32,
+                      .threads = options.threads};
   if (options.device == Wish::automatic || options.device == Wish::cuda) {
-    const Gpus found = gpus_for(ranks);
-    std::vector<Gpu> gpus = usable(found, ranks);
-    require_gpu(options, !gpus.empty(), problem_of(found), cure_of(found));
-    if (!options.quiet) say_why_not(found, gpus, ranks);
-    if (!options.quiet) warn_if_occupied(gpus);
-    if (!gpus.empty()) choice = {.kind = DeviceKind::cuda, .gpus = std::move(gpus)};
+    // Only as many are opened as there are ranks, unless too few of them have
+    // room.
+    Gpus found = find_gpus(process ? 0 : ranks);
+    if (!process && std::ranges::count_if(found.gpus, has_room) <
+                        std::min<int64_t>(ranks, std::ssize(found.gpus)))
+      found = find_gpus();
+    choice.gpus = process ? found.gpus : usable(found.gpus, ranks);
+    const bool none = choice.gpus.empty();
+    if (none && found.usable()) {
+      found.problem = str("no memory is free on ", found.gpus.size(), " GPUs");
+      found.cure = "wait until the programs that use the GPUs have ended";
+      found.broken = true;
+    }
+    require_input(!none || options.device != Wish::cuda, "--device cuda: ", found.problem,
+                  "; use --device cpu, which runs the same stages, or ", found.cure);
+    if (none && found.broken && !options.quiet)
+      say(str("note: ranks compute on the CPU: ", found.problem, ". How to fix it: ", found.cure));
+    if (!process && !options.quiet) tell_of_gpus(found, choice.gpus, ranks);
+    if (process && !none)
+      choice.gpus = {choice.gpus[size_t(process->local_rank) % choice.gpus.size()]};
+    if (!none) choice.kind = DeviceKind::cuda;
   }
-  return with_options(std::move(choice), options, precision);
-}
-
-DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank) {
-  DeviceChoice choice;
-  if (options.device == Wish::automatic || options.device == Wish::cuda) {
-    const Gpus found = find_gpus(0);  // opening a GPU takes memory on it
-    require_gpu(options, !found.gpus.empty(), found.problem, found.cure);
-    if (!options.quiet) say_why_not(found, found.gpus, 1);
-    if (!found.gpus.empty())
-      choice = {.kind = DeviceKind::cuda,
-                .gpus = {found.gpus[size_t(local_rank) % found.gpus.size()]},
-                .of_process = true};
-  }
-  return with_options(std::move(choice), options, precision);
+  require_input(!choice.reference || options.threads == 1,
+                "--threads splits the kernels of --device cpu; those of the "
+                "reference run on one "
+                "thread, so leave it out");
+  require_input(!options.tf32 || choice.on_gpus(),
+                "--tf32 is a way in which GPUs multiply, but ranks compute on "
+                "the CPU here; leave "
+                "it out");
+  if (options.tf32 && !choice.tf32 && !options.quiet)
+    say("note: --tf32 has no effect in bf16 and fp16, which multiply no fp32 "
+        "matrices");
+  return choice;
 }
 
 void require_threads_used(DeviceKind device, int threads, bool offload_optimizer) {
   require_input(threads == 1 || device == DeviceKind::cpu || offload_optimizer,
-                "--threads splits kernels on the CPU, but these ranks compute on GPUs; leave it "
+                "--threads splits kernels on the CPU, but these ranks compute "
+                "on GPUs; leave it "
                 "out");
 }
 
@@ -193,15 +124,7 @@ void place(TrainingSpec& spec, const DeviceChoice& device) {
   if (device.reference) use_reference(spec);
   if (!device.on_gpus()) return;
   spec.backends =
-      [gpus = device.indices(), says = !device.quiet,
-       make = on_gpus(device.indices(), {.tf32 = device.tf32, .preloads = spec.engine.precision})](
-          int rank) {
-        const int gpu = gpus[size_t(rank) % gpus.size()];
-        select_gpu(gpu);  // to open it is no compiling
-        std::optional<CompilingKernels> compiling;
-        if (says && rank < int(gpus.size())) compiling.emplace(gpu);  // once for each GPU
-        return make(rank);
-      };
+      on_gpus(device.indices(), {.tf32 = device.tf32, .preloads = spec.engine.precision});
 }
 
 std::string describe(const DeviceChoice& device, int ranks) {
@@ -210,11 +133,12 @@ std::string describe(const DeviceChoice& device, int ranks) {
   const std::vector<int> indices = device.indices();
   const size_t n = indices.size();
   std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
-  if (n > 1 && ranks > 1) {
-    std::string listed;
-    for (const int index : indices) listed += str(" ", index);
-    text += indices.back() == int(n) - 1 ? str(", rank r on GPU r mod ", n)
-                                         : ", ranks take GPUs" + listed + " in turn";
+  if (n > 1 && ranks > 1 && indices.back() == int(n) - 1)
+    text += str(", rank r on GPU r mod ", n);
+  else if (n > 1 && ranks > 1) {
+    text += ", ranks take GPUs";
+    for (const int index : indices) text += str(" ", index);
+    text += " in turn";
   }
   if (n == 1 && ranks > 1 && !device.of_process) text += str(", ", ranks, " ranks share it");
   return text + (device.tf32 ? ", fp32 matrices multiplied in TF32" : "");

@@ -1,13 +1,27 @@
-// Where ranks compute on this machine: --device, --tf32 and --threads.
+// Where the ranks of a run compute on this machine, and how they communicate:
+// --device, --tf32,
+// --threads, --backend, and the variables of launchers.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "dist/processes/process_ranks.h"
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/options.h"
 
 namespace zl::cli {
+
+// Which rank this process is, if a launcher started several. None: this process
+// runs all ranks. Only rank 0's process prints and writes files: the options of
+// another one become quiet. Prints notes to stderr. If the process shares a
+// GPU, sets NCCL's variables for that in the environment. Throws InputError if
+// the launcher's variables contradict each other or the flags.
+std::optional<LaunchedRank> launched_rank(RunOptions& options);
+inline bool is_first(const std::optional<LaunchedRank>& process) {
+  return !process || process->rank == 0;
+}
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
@@ -16,36 +30,57 @@ struct DeviceChoice {
   bool of_process = false;  // of one rank: the GPUs of the others are not known here
   bool tf32 = false;        // fp32 matrices are multiplied in TF32
   int threads = 1;          // compute threads of each rank, for kernels on the CPU
-  bool quiet = false;       // says nothing while GPUs get ready
 
   bool on_gpus() const { return kind == DeviceKind::cuda; }
   std::vector<int> indices() const;  // of the GPUs
-  // How many of `ranks` compute on gpus[i]: rank r uses GPU r modulo their number.
+  // How many of `ranks` compute on gpus[i]: rank r uses GPU r modulo their
+  // number.
   int ranks_on(size_t i, int ranks) const;
-  // How many of `ranks` compute at the same time, each on a GPU or on as many cores as threads.
+  // How many of `ranks` compute at the same time, each on a GPU or on as many
+  // cores as threads.
   int places(int ranks) const;
-  std::string pci() const;   // of the one GPU of a process; "" on the CPU
   std::string name() const;  // "NVIDIA H200", or the CPU's
 };
 
-// auto takes the usable GPUs, at most one for each rank. If there are more, the first ones with
-// more than 1/5 of their memory free, then those with the most. If it takes none, or fewer than
-// there are ranks, it says, unless quiet, why a GPU that is there cannot be used. Throws InputError
-// if cuda was asked for and no GPU is usable, or if --tf32 was and ranks compute on the CPU. Prints
-// a note, unless quiet, if --tf32 has no effect in `precision`. Throws InputError if --threads is
-// more than the cores, or if they are given for the reference.
-DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks);
-// For one rank of several processes on this machine: the GPU of its local rank, modulo the GPUs
-// that it sees. The GPU is not opened here, so its free memory is unknown.
-DeviceChoice choose_device_of_process(const RunOptions& options, Dtype precision, int local_rank);
+// auto takes the usable GPUs, at most one for each rank, those with more than
+// 1/5 of their memory free first. A process that is one rank takes the GPU of
+// its local rank, modulo the GPUs that it sees, and does not open it here. If
+// auto takes none, or fewer than there are ranks, it says, unless quiet, why a
+// GPU that is there cannot be used. Throws InputError if cuda was asked for and
+// no GPU is usable, or if --tf32 or --threads cannot have an effect.
+DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks,
+                           const std::optional<LaunchedRank>& process = {});
 
-// Throws InputError if --threads has no effect: on GPUs, unless the optimizer is offloaded.
+// Throws InputError if --threads has no effect: on GPUs, unless the optimizer
+// is offloaded.
 void require_threads_used(DeviceKind device, int threads, bool offload_optimizer);
 
-// Makes `spec` compute there, and all CPU kernels of this process on `device.threads` threads.
+struct BackendChoice {
+  Transport transport = Transport::threads;
+  std::optional<LaunchedRank> process;  // set unless on_threads(): this process is one rank
+  std::string version;                  // "NCCL 2.28.9", "Open MPI 4.1.4"
+
+  bool on_threads() const { return transport == Transport::threads; }
+};
+
+// Without a launcher ranks are threads. For processes, auto takes MPI if mpirun
+// or srun started them without GPUs, else NCCL. Throws InputError, with the
+// reason, if NCCL or MPI is needed and cannot be used.
+BackendChoice choose_backend(const RunOptions& options, const DeviceChoice& device, int ranks,
+                             const std::optional<LaunchedRank>& process = {});
+
+// Makes `spec` compute there, and all CPU kernels of this process on
+// `device.threads` threads.
 void place(TrainingSpec& spec, const DeviceChoice& device);
+// Makes the ranks of `spec` communicate so; spec.ordered_sums decides who adds.
+// All processes of a run must have equal `settings`, and make the same runs in
+// the same order.
+void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice& device,
+           const std::string& settings = "");
 
 // "cuda, NVIDIA H200, 3 ranks share it".
 std::string describe(const DeviceChoice& device, int ranks);
+// "NCCL 2.28.9, sums in rank order".
+std::string describe(const BackendChoice& backend, bool ordered_sums);
 
 }  // namespace zl::cli

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "dist/nccl/errors.h"
 #include "tensor/cpu/cpu_backend.h"
@@ -34,35 +35,29 @@ int64_t number_in(const char* file, const std::string& key) {
   return value;
 }
 
-#if defined(__x86_64__)
-bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know the name
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
-}
-#endif
-
 }  // namespace
 
 std::string missing_instructions() {
+  std::string missing;
 #if defined(__x86_64__)
   const std::string needs = cpu_architecture();
   const bool v4 = needs == "x86-64-v4", v3 = v4 || needs == "x86-64-v3";
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
-  std::string missing;
-  const auto need = [&](bool needed, bool here, const char* name) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  __get_cpuid(1, &a, &b, &c, &d);  // clang 14's __builtin_cpu_supports does not know F16C
+  const std::tuple<bool, int, const char*> all[] = {
+      {v3, __builtin_cpu_supports("avx2"), "AVX2"},
+      {v3, __builtin_cpu_supports("fma"), "FMA"},
+      {v3, __builtin_cpu_supports("bmi2"), "BMI2"},
+      {v3, c >> 29 & 1, "F16C"},
+      {v4,
+       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl"),
+       "AVX-512"}};
+  for (const auto& [needed, here, name] : all)
     if (needed && !here) missing += (missing.empty() ? "" : ", ") + std::string(name);
-  };
-  need(v3, __builtin_cpu_supports("avx2"), "AVX2");
-  need(v3, __builtin_cpu_supports("fma"), "FMA");
-  need(v3, __builtin_cpu_supports("bmi2"), "BMI2");
-  need(v3, has_f16c(), "F16C");
-  need(v4, avx512, "AVX-512");
-  return missing;
-#else
-  return "";
 #endif
+  return missing;
 }
 
 std::string cpu_model() {

@@ -9,22 +9,149 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
+#include "nn/formats/weights.h"
 #include "stages/checkpoint/checkpoint_folder.h"
+#include "stages/weights.h"
 #include "tensor/io/file_calls.h"
 #include "tensor/io/json_check.h"
+#include "tensor/kernels.h"
 #include "tutorials/zerolab/cli/output_file.h"
 
 namespace zl::cli {
+namespace {
+
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// The files of a run, by their names in the folder.
+constexpr const char* kNames[] = {"metrics.jsonl", "model.safetensors", "compare.json",
+                                  "report.json", "report.html"};
+
+// The lines of metrics.jsonl up to `step`, without what was cut off or damaged.
+struct MetricsLines {
+  int64_t last = 0, bytes = 0;  // the step of the last one, 0: none; [B] of all
+};
+MetricsLines metrics_until(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  MetricsLines lines;
+  for (std::string line; std::getline(file, line) && !file.eof();) {  // at the end: a cut-off line
+    const Json json = is_json(line) ? Json::parse(line) : Json();
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
+    const int64_t of_line = json["step"];
+    if (of_line > step || of_line <= lines.last) break;
+    lines.last = of_line;
+    lines.bytes += int64_t(line.size()) + 1;
+  }
+  return lines;
+}
+
+// "runs/a" for "runs/a/step-00000100", and "." for "step-00000100".
+std::string parent_of(const std::string& path) {
+  std::error_code error;
+  fs::path normal = fs::path(path).lexically_normal();
+  if (normal == "." || normal.filename() == "..") normal = fs::canonical(path, error);
+  if (!normal.has_filename()) normal = normal.parent_path();  // "runs/a/"
+  return normal.has_parent_path() ? normal.parent_path().string() : ".";
+}
+
+// The last step of the run of train that ended in this folder, and left its weights; 0: none did.
+// While a run goes on, its report.json has no document.
+int64_t ended_at(const fs::path& out) {
+  std::error_code error;
+  const fs::path path = out / "report.json";
+  if (!fs::exists(out / "model.safetensors", error) || !fs::is_regular_file(path, error)) return 0;
+  std::ifstream file(path, std::ios::binary);
+  const Json report = Json::parse(file, nullptr, false);
+  const Json::json_pointer steps("/document/steps");
+  return report.contains(steps) && report[steps].is_number_integer() ? report[steps].get<int64_t>()
+                                                                     : 0;
+}
+
+// Of a run in `out` that begins after step `first` and ends at `last`: it must not replace results
+// of later steps that it does not continue.
+void require_nothing_later(const std::string& out, int64_t first, int64_t last) {
+  const int64_t end = std::max(first, last), saved = newest_checkpoint(out).manifest.position.step;
+  const std::string metrics = (fs::path(out) / "metrics.jsonl").string();
+  for (const auto& [step, most, what] :
+       {std::tuple(saved, first, "a checkpoint"),
+        {ended_at(out), end, "weights (model.safetensors)"},
+        {metrics_until(metrics, std::numeric_limits<int64_t>::max()).last, end, "metrics"}})
+    require_input(step <= most, out, " holds ", what, " of step ", step,
+                  ", but this run begins after step ", first, " and ends at ", last,
+                  "; resume from the newest checkpoint with more --steps, or give another --out");
+}
+
+}  // namespace
+
+void complete_checkpoint_flags(RunOptions& options) {
+  CheckpointFlags& flags = options.checkpoint;
+  const bool saves = flags.save_every.has_value();
+  for (const auto& [flag, given, needs, there] :
+       {std::tuple("--keep", flags.keep.has_value(), "--save-every K", saves),
+        {"--checkpoint-writes", flags.writes.has_value(), "--save-every K", saves},
+        {"--new-data", flags.new_data, "--resume", flags.resume.has_value()}})
+    if (given && !there)
+      throw UsageError(str(flag, " has no effect without ", needs, "; give both or leave it out"));
+  if (flags.resume && flags.resume->empty()) {
+    if (options.out.empty())
+      throw UsageError("--resume needs the folder of the run: --resume DIR, or --out DIR --resume");
+    flags.resume = options.out;
+  }
+  if (flags.resume && options.out.empty())
+    options.out = is_checkpoint(*flags.resume) ? parent_of(*flags.resume) : *flags.resume;
+  if (!options.out.empty() && fs::exists(fs::path(options.out) / "checkpoint.json"))
+    throw UsageError(str("--out ", options.out,
+                         " is a checkpoint; name a folder for the run, such as ",
+                         parent_of(options.out)));
+  if (saves && options.out.empty())
+    throw UsageError("--save-every needs --out DIR, the folder that gets the checkpoints");
+}
+
+CheckpointOptions checkpoint_options(const RunOptions& options) {
+  const CheckpointFlags& flags = options.checkpoint;
+  CheckpointOptions checkpoint;
+  checkpoint.folder = options.out;
+  checkpoint.save_every = flags.save_every.value_or(0);
+  checkpoint.keep = flags.keep.value_or(checkpoint.keep);
+  checkpoint.writes = flags.writes.value_or(checkpoint.writes);
+  checkpoint.resume = flags.resume.value_or("");
+  checkpoint.new_data = flags.new_data;
+  return checkpoint;
+}
+
+bool resumes_in_place(const RunOptions& options) {
+  const std::optional<std::string>& resume = options.checkpoint.resume;
+  return resume && (same_file(*resume, options.out) ||
+                    (is_checkpoint(*resume) && same_file(parent_of(*resume), options.out)));
+}
+
+std::string check_resume(const RunOptions& options, int64_t steps) {
+  if (!options.checkpoint.resume) return "";
+  const std::string& resume = *options.checkpoint.resume;
+  const NewestCheckpoint newest = newest_checkpoint(resume);
+  if (newest.path.empty() && !newest.rejected.empty()) return "";  // the run names broken ones
+  const std::string weights = (fs::path(options.out) / "model.safetensors").string();
+  const bool none = newest.path.empty(), in_place = resumes_in_place(options);
+  require_input(!none || in_place, "--resume ", resume, ": no checkpoint is there");
+  require_input(!none || !fs::exists(weights), "--resume: ", options.out,
+                " holds the weights of a run (model.safetensors), but no checkpoint to go on from; "
+                "choose another --out, and --init-from ",
+                weights, " to start from these weights");
+  if (in_place) require_nothing_later(options.out, newest.manifest.position.step, steps);
+  return none ? str("no checkpoint is in ", resume, " yet, so training begins at the start") : "";
+}
 
 // The name of a file that keeps the folder from being used, or "".
 std::string RunFolder::run_in_it(For use) const {
   std::error_code error;
   const std::vector<CheckpointPath> checkpoints = list_checkpoints(path_);
   const bool goes_on = !checkpoints.empty() || fs::exists(file("metrics.jsonl"), error);
-  for (const std::string& name : names()) {
+  for (const std::string name : kNames) {
     const bool of_report = name == "report.json" || name == "report.html";
     if (use == For::resume && name != "compare.json" && (goes_on || !of_report)) continue;
     if (fs::exists(fs::symlink_status(file(name), error))) return name;
@@ -42,73 +169,69 @@ RunFolder::RunFolder(const std::string& path, For use) : path_(path) {
   require_input(found.empty(), "--out ", path, " already holds a run (", found, "); ",
                 resumable ? "add --resume to go on with it, " : "",
                 "choose another folder, or remove that one");
-  fs::path missing = fs::path(path).lexically_normal();
-  if (!missing.has_filename()) missing = missing.parent_path();  // "runs/a/"
-  for (; !missing.empty() && !fs::exists(missing, error); missing = missing.parent_path())
-    created_.insert(created_.begin(), missing.string());
+  created_ = !fs::exists(path, error);
   fs::create_directories(path, error);
   require_input(!error, "--out ", path, " cannot be created: ", std::strerror(error.value()));
-  try {
-    PendingFile{file(".zerolab")};  // the folder can be written to; nothing stays
-  } catch (const OutputError&) {
-    throw InputError(str("--out ", path, " cannot be written to: ", std::strerror(errno)));
-  }
+  require_input(access(path.c_str(), W_OK | X_OK) == 0, "--out ", path,
+                " cannot be written to: ", std::strerror(errno));
 }
 
 RunFolder::~RunFolder() {
-  while (!created_.empty() && rmdir(created_.back().c_str()) == 0) created_.pop_back();
+  if (created_) rmdir(path_.c_str());  // fails if there is a file in it
 }
 
 std::string RunFolder::file(const std::string& name) const {
   return (fs::path(path_) / name).string();
 }
 
-const std::vector<std::string>& RunFolder::names() {
-  static const std::vector<std::string> all = {"metrics.jsonl", "model.safetensors", "compare.json",
-                                               "report.json", "report.html"};
-  return all;
-}
-
 void require_apart(const std::string& what, const std::string& path, const std::string& out) {
   if (path.empty() || out.empty()) return;
   const fs::path inside = resolved_path(path).lexically_relative(resolved_path(out));
   const std::string name = inside.empty() ? "" : inside.begin()->string();
-  const bool taken = std::ranges::count(RunFolder::names(), name) > 0 || name == "latest" ||
-                     name.starts_with("step-");
+  const bool taken =
+      std::ranges::count(kNames, name) > 0 || name == "latest" || name.starts_with("step-");
   require_input(!taken, what, ": '", path, "' is, or is inside, a file or folder of --out ", out,
                 "; give another name");
 }
 
+void save_weights(Trainer& training, const std::string& path, bool replace) {
+  std::map<std::string, std::vector<float>> values;
+  const bool saves = training.comm().rank() == 0 && !path.empty();
+  visit_weights(training.engine().stage(), [&](const Parameter& p, const Tensor& data) {
+    if (saves) values[p.name] = kernel::download_floats(data);
+  });
+  if (!saves) return;
+  OutputFile file(path, "", replace);
+  file.write([&](const std::string& temporary) {
+    save_safetensors_weights(temporary, static_cast<Gpt&>(training.model()).config(),
+                             [&](const std::string& name) { return values.at(name); });
+  });
+  file.commit();
+}
+
 std::string metrics_line(const StepRecord& record) {
-  nlohmann::ordered_json line{{"step", record.step},           {"loss", record.loss},
-                              {"grad_norm", record.grad_norm}, {"lr", record.lr},
-                              {"tokens", record.tokens},       {"seconds", record.seconds}};
+  Json line{{"step", record.step}, {"loss", record.loss},     {"grad_norm", record.grad_norm},
+            {"lr", record.lr},     {"tokens", record.tokens}, {"seconds", record.seconds}};
   if (record.eval_loss) line["eval_loss"] = *record.eval_loss;
   if (record.skipped) line["skipped"] = true;
   if (record.loss_scale) line["loss_scale"] = *record.loss_scale;
   return line.dump();
 }
 
-Metrics::Metrics(std::string path, bool continued) : path_(std::move(path)) {
-  file_ =
-      open(path_.c_str(), O_WRONLY | O_CREAT | (continued ? O_NONBLOCK : O_EXCL) | O_CLOEXEC, 0666);
+Metrics::Metrics(const std::string& path, bool continued)
+    : path_(path),
+      file_(open(path.c_str(), O_WRONLY | O_CREAT | (continued ? O_NONBLOCK : O_EXCL) | O_CLOEXEC,
+                 0666)) {
   require_input(file_ >= 0, path_, " cannot be created: ", std::strerror(errno));
-  try {
-    lock();
-  } catch (...) {
-    close(file_);
-    throw;
-  }
-  bytes_ = lseek(file_, 0, SEEK_END);
-}
-
-void Metrics::lock() const {
   struct stat status;
-  require_input(fstat(file_, &status) == 0 && S_ISREG(status.st_mode), path_,
-                " is not a regular file; remove it, or choose another --out");
-  require_input(lock_against_other_processes(file_), path_,
+  const bool regular = fstat(file_, &status) == 0 && S_ISREG(status.st_mode),
+             locked = regular && lock_against_other_processes(file_);
+  if (!locked) close(file_);
+  require_input(regular, path_, " is not a regular file; remove it, or choose another --out");
+  require_input(locked, path_,
                 ": another process writes into this folder; wait for its end, or choose another "
                 "--out");
+  bytes_ = lseek(file_, 0, SEEK_END);
 }
 
 Metrics::~Metrics() {
@@ -116,48 +239,35 @@ Metrics::~Metrics() {
   if (bytes_ == 0) unlink(path_.c_str());
 }
 
-MetricsLines metrics_until(const std::string& path, int64_t step) {
-  std::ifstream file(path, std::ios::binary);
-  MetricsLines lines;
-  for (std::string line; std::getline(file, line) && !file.eof();) {  // at the end: a cut-off line
-    if (!is_json(line)) break;
-    const auto json = nlohmann::json::parse(line);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
-    const int64_t of_line = json["step"];
-    if (of_line > step || of_line <= lines.last) break;
-    lines.last = of_line;
-    lines.bytes += int64_t(line.size()) + 1;
-  }
-  return lines;
+void Metrics::fail(const std::string& what) {
+  failed_ = true;
+  throw OutputError(str(path_, " cannot be ", what, ": ", std::strerror(errno)));
 }
 
 int64_t Metrics::keep_until(int64_t step) {
   const MetricsLines lines = metrics_until(path_, step);
   bytes_ = lines.bytes;
   if (ftruncate(file_, bytes_) != 0 || lseek(file_, bytes_, SEEK_SET) < 0)
-    throw OutputError(
-        str(path_, " cannot be shortened to step ", step, ": ", std::strerror(errno)));
+    fail(str("shortened to step ", step));
   return lines.last;
 }
 
 void Metrics::sync() {
-  if (!problem_.empty() || fsync(file_) == 0) return;
-  problem_ = str(path_, " cannot be written: ", std::strerror(errno));
+  if (!failed_ && fsync(file_) != 0) fail("written");
 }
 
 void Metrics::append(const StepRecord& record) {
-  if (!problem_.empty()) return;
+  if (failed_) return;
   const std::string line = metrics_line(record) + "\n";
-  for (size_t written = 0; written < line.size();) {
-    const ssize_t n = write(file_, line.data() + written, line.size() - written);
-    if (n > 0) written += size_t(n);
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    problem_ =
-        str(path_, " cannot be written after step ", record.step - 1, ": ", std::strerror(errno));
-    (void)!ftruncate(file_, bytes_);
-    return;
-  }
-  bytes_ += int64_t(line.size());
+  const int64_t size = std::ssize(line),
+                written = move_all(size, [&](int64_t done) {
+                  return write(file_, line.data() + done, line.size() - size_t(done));
+                });
+  if (written == size) return void(bytes_ += size);
+  const int reason = errno;
+  (void)!ftruncate(file_, bytes_);
+  errno = reason;
+  fail(str("written after step ", record.step - 1));
 }
 
 }  // namespace zl::cli

@@ -6,15 +6,36 @@
 #include <vector>
 
 #include "nn/data/windows.h"
+#include "nn/formats/weights.h"
 #include "stages/deepspeed/config.h"
 #include "stages/train/gpt_spec.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/options.h"
-#include "tutorials/zerolab/run/backend_choice.h"
 #include "tutorials/zerolab/run/device_choice.h"
-#include "tutorials/zerolab/run/model_choice.h"
 
 namespace zl::cli {
+
+// The settings of config file, --set and flags; a flag wins over --set, --set over the file. Prints
+// all findings to stderr, also notes about values that a flag replaces. Throws InputError if a
+// finding is an error.
+LoadedConfig load_settings(const RunOptions& options, int ranks);
+
+struct ModelChoice {
+  GptConfig model;
+  int64_t window = 0;  // T of a micro-batch, at most the model's positions
+  std::string name;    // "small", "tiny, changed by flags", "runs/a/model.safetensors"
+  std::shared_ptr<const GptWeights> weights;  // to start from; null: initial values
+};
+
+// The sizes come from --init-from if it is given, a file or a folder (see open_weights; the number
+// of heads is in the files, or else --n-head), else from the named model, else from the default
+// model; size flags override single values of a model without a file. Throws InputError if a size
+// flag or a named model contradicts the file; only the sequence may be shorter than the file's
+// positions.
+ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded);
+
+// The model and the settings of a run, without data, ranks and limits.
+GptTrainingSpec spec_of(const ModelChoice& model, const Config& config);
 
 struct RunSetup {
   Config config;
@@ -25,16 +46,6 @@ struct RunSetup {
   ModelChoice model;
   std::unique_ptr<const Windows> windows;
 };
-
-// The settings of config file, --set and flags; a flag wins over --set, --set over the file. Prints
-// all findings to stderr, also notes about values that a flag replaces. Throws InputError if a
-// finding is an error.
-LoadedConfig load_settings(const RunOptions& options, int ranks);
-
-std::optional<ConfiguredModel> configured_model(const LoadedConfig& loaded);
-
-// The model and the settings of a run, without data, ranks and limits.
-GptTrainingSpec spec_of(const ModelChoice& model, const Config& config);
 
 // Loads the settings, and opens and checks model, weights and data. `ranks` is used if neither
 // --ranks nor a launcher gives their number.

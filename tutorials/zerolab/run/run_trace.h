@@ -1,41 +1,91 @@
 // --trace: the timeline of a run in a file.
 #pragma once
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "dist/trace/trace_recorder.h"
+#include "dist/trace/chrome_trace.h"
 #include "stages/train/trainer.h"
+#include "tensor/io/file_calls.h"
 #include "tutorials/zerolab/cli/output_file.h"
+#include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {
 
 class RunTrace {
  public:
-  // Throws InputError if the file exists, cannot be written, or is one of those that --out will
-  // hold. Only the process of rank 0 `writes`.
-  RunTrace(const std::string& path, const std::string& out, int ranks, bool writes = true);
+  // Throws InputError if the file exists, cannot be written, or is one of those
+  // that --out will hold. Only the process of rank 0 `writes`.
+  RunTrace(const std::string& path, const std::string& out, int ranks, bool writes)
+      : path_(path), ranks_(size_t(ranks), TraceRecorder(0)) {
+    if (!writes) return;
+    require_apart("--trace", path, out);
+    require_input(!std::filesystem::exists(std::filesystem::symlink_status(path)), "--trace: '",
+                  path, "' exists; name another file, or remove that one");
+    file_.emplace(path, "", false);
+  }
   RunTrace(const RunTrace&) = delete;  // the ranks' listeners hold its address
   RunTrace& operator=(const RunTrace&) = delete;
 
-  // Throws InputError if the file exists, which another output may have created in the meantime.
-  void require_new() const;
+  // To be called on each rank before the first step and after the last one. The
+  // file has the steps and the evaluations between them.
+  void at_start(Trainer& training) {
+    TraceRecorder& recorder = ranks_[size_t(training.comm().rank())];
+    recorder = TraceRecorder(std::min(kMostEvents, kMostOfAll / training.comm().size()));
+    recorder.begin(training.memory().ledger(), training.host().ledger(),
+                   training.disk() ? &training.disk()->ledger() : nullptr);
+    training.comm().events().listen([&recorder](const Event& event) { recorder.see(event); });
+  }
+  // Rank 0 writes a complete file or none. Each rank's events are sent to all
+  // ranks, so one rank sends after the other.
+  void at_end(Trainer& training) {
+    Communicator& comm = training.comm();
+    TraceRecorder& own = ranks_[size_t(comm.rank())];
+    own.stop();
+    std::vector<RankTrace> all;
+    for (int r = 0; r < comm.size(); ++r) {
+      const std::vector<std::string> parts =
+          comm.all_gather_object(r == comm.rank() ? encode(own.trace()) : "", "trace");
+      if (comm.rank() == 0) all.push_back(decode_trace(parts[size_t(r)]));
+    }
+    own = TraceRecorder(0);
+    if (comm.rank() != 0) return;
+    align_clocks(all);
+    for (const RankTrace& rank : all) left_out_ += rank.left_out;
+    try {
+      file_->write([&](const std::string& temporary) {
+        PendingFile file(temporary);
+        write_chrome_trace(all,
+                           [&](std::string_view text) { file.write(text.data(), text.size()); });
+        file.commit();
+      });
+      file_->commit();
+    } catch (const OutputError& e) {
+      problem_ = e.what();
+    }
+  }
 
-  // To be called on each rank before the first step and after the last one. The file has the steps
-  // and the evaluations between them.
-  void at_start(Trainer& training);
-  void at_end(Trainer& training);  // rank 0 writes a complete file or none
-
+  const std::string& path() const { return path_; }
   // Why the file could not be written; "" if it was.
   const std::string& problem() const { return problem_; }
-  std::vector<std::string> written() const;  // the file; none after a problem
-  // "trace: run.json, for ui.perfetto.dev or chrome://tracing", and whether it is cut. To be called
-  // when all ranks have ended.
-  std::string summary() const;
+  // "trace: run.json, for ui.perfetto.dev or chrome://tracing", and whether it
+  // is cut. To be called when all ranks have ended.
+  std::string summary() const {
+    if (!problem_.empty()) return "";
+    std::string text = printable("trace: " + path_) + ", for ui.perfetto.dev or chrome://tracing\n";
+    if (left_out_ > 0)
+      text += str("note: the trace ends before the run: ", left_out_, " later events had no room (",
+                  kMostEvents, " of a rank, ", kMostOfAll, " in all); try fewer --steps\n");
+    return text;
+  }
 
  private:
-  void write(const std::vector<RankTrace>& ranks);
+  // Of one rank, 48 bytes each; of all ranks.
+  static constexpr int64_t kMostEvents = 100'000, kMostOfAll = 1'000'000;
 
   const std::string path_;
   std::optional<OutputFile> file_;
