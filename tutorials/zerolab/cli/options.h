@@ -16,7 +16,7 @@
 
 namespace zl::cli {
 
-// The flags of checkpoints. run/run_checkpoints.h checks them.
+// The flags of checkpoints. run/run_folder.h checks them.
 struct CheckpointFlags {
   std::optional<int64_t> save_every, keep;
   std::optional<CheckpointWrites> writes;
