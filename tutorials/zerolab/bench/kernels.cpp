@@ -198,9 +198,7 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
               [](const auto& text) { options.samples = read_count(text, 1, 1000); });
   flags.value("--only", "TEXT", "kernels whose name contains TEXT, such as matmul",
               [](const auto& text) { options.only = text; });
-  flags.group("Where");
-  add_device_flags(flags, options);
-  add_output_flags(flags, options);
+  add_shared_flags(flags, options);
   flags.footer(kKernelsFooter);
 }
 
