@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 
 #include "tensor/error.h"
 
@@ -33,22 +32,23 @@ const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view b
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
-  size_t distance = 3;
+  int distance = 3;
   std::string nearest;
   for (const std::string& other : names) {
-    const auto [shorter, longer] = std::minmax({name.size(), other.size()});
-    if (longer - shorter >= distance) continue;
-    // Levenshtein's distance: insertions, deletions and replacements, row by row.
-    std::vector<size_t> row(other.size() + 1);
-    std::iota(row.begin(), row.end(), size_t(0));
-    for (const char c : name) {
-      size_t diagonal = row[0]++;
-      for (size_t j = 0; j < other.size(); ++j) {
-        const size_t replaced = diagonal + (c == other[j] ? 0 : 1);
-        diagonal = std::exchange(row[j + 1], std::min({replaced, row[j + 1] + 1, row[j] + 1}));
+    // The fewest insertions, deletions, replacements and swaps of neighbours (Damerau 1964).
+    std::vector<std::vector<int>> d(name.size() + 1, std::vector<int>(other.size() + 1));
+    for (size_t i = 0; i <= name.size(); ++i)
+      for (size_t j = 0; j <= other.size(); ++j) {
+        d[i][j] = int(std::max(i, j));
+        if (i == 0 || j == 0) continue;
+        const int replace = d[i - 1][j - 1] + (name[i - 1] != other[j - 1]);
+        d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
+        if (i > 1 && j > 1 && name[i - 1] == other[j - 2] && name[i - 2] == other[j - 1])
+          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
       }
-    }
-    if (row.back() < distance && 2 * row.back() < longer) distance = row.back(), nearest = other;
+    const int edits = d.back().back();
+    if (edits < distance && 2 * edits < int(std::max(name.size(), other.size())))
+      distance = edits, nearest = other;
   }
   return nearest;
 }

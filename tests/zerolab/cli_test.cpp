@@ -75,13 +75,17 @@ TEST_CASE("a real number is finite and not negative, a rate and a time have unit
 
 TEST_CASE("a mistyped word finds its neighbour, a strange one nothing", "[zerolab]") {
   const std::vector<std::string> commands = {"train", "compare", "doctor", "plan"};
-  CHECK(nearest("trian", commands) == "train");
-  CHECK(nearest("compar", commands) == "compare");
-  CHECK(nearest("doktor", commands) == "doctor");
-  CHECK(nearest("comp", commands) == "compare");
-  CHECK(nearest("launchpad", commands).empty());
-  CHECK(edit_distance("ab", "ba") == 1);
-  CHECK(edit_distance("", "abc") == 3);
+  for (const auto& [word, meant] : {std::pair{"trian", "train"},
+                                    {"compar", "compare"},
+                                    {"doktor", "doctor"},
+                                    {"comp", "compare"},
+                                    {"pl", ""},
+                                    {"launchpad", ""}}) {
+    CAPTURE(word);
+    CHECK(did_you_mean(word, commands) ==
+          (*meant ? "; did you mean '" + std::string(meant) + "'?" : ""));
+  }
+  CHECK(zl::nearest_name("bf61", {"fp32", "bf16"}) == "bf16");  // a swap is one edit
 }
 
 TEST_CASE("a broken contract points to the user's model, and is not called a bug of zerolab",

@@ -1,10 +1,12 @@
 // Help, version, and output that goes nowhere. Mistyped commands and flags: texts/refusals.txt.
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
 #include <regex>
 
 #include "tests/paths.h"
 #include "tests/zerolab/command.h"
+#include "tutorials/zerolab/cli/removed.h"
 
 namespace cli {
 
@@ -20,12 +22,43 @@ TEST_CASE("help teaches with an example of the command, in lines that fit", "[ze
       for (const char* part : {"Examples:", "Exit codes:"}) CHECK(contains(help.out, part));
     for (const std::string& line : lines(help.out)) CHECK(line.size() <= 120);
   }
-  check_says(call("launch --help").out,
-             {"Usage: zerolab launch -n N [flags] [--] PROGRAM [ARGS…]\n"});
+  check_says(call("launch --help").out, {"Usage: zerolab launch [flags] [PROGRAM]\n"});
+}
+
+TEST_CASE("--help of the three commands is a page, and --help-all has all of it", "[zerolab]") {
+  for (const std::string command : {"train", "compare", "plan"}) {
+    const std::string help = call(command + " --help").out, all = call(command + " --help-all").out;
+    CAPTURE(command, help, all);
+    CHECK(lines(help).size() <= 70);
+    CHECK(help.ends_with("'zerolab " + command +
+                         " --help-all' lists all flags and explains more.\n"));
+    check_says(help, {"--ranks N", "--precision TYPE", "--set KEY=VALUE", "Exit codes: 0 "});
+    CHECK_FALSE(contains(help, "--nvme-path"));
+    check_says(all, {"--nvme-path DIR", "--color WHEN", "More examples:", "130 Ctrl-C"});
+    for (const std::string& line : lines(help))
+      CHECK((line.size() <= 105 && (contains(line, "--help-all") || contains(all, line + "\n"))));
+    for (const std::string& line : lines(all)) CHECK(line.size() <= 120);
+  }
+  check_says(call("compare --help").out,
+             {"compare --ranks 3 --precision bf16 --set gradient_accumulation_steps=4\n"});
+}
+
+TEST_CASE("the table of tutorials/reference/removed.md is the program's", "[zerolab]") {
+  // ZEROLAB_RECORD_TEXTS=1 prints it again.
+  const std::string file = ZEROLAB_SOURCE_DIR "/tutorials/reference/removed.md";
+  std::string table = "| removed | instead |\n|---|---|\n";
+  for (const auto& [removed, instead] : zl::cli::kRemoved) {
+    table += "| `" + std::string(removed) + "` | " + std::string(instead) + " |\n";
+    check_refused(call(std::string(removed)),
+                  "zerolab: '" + std::string(removed) + "' was removed; " + std::string(instead));
+  }
+  const std::string page = read_file(file), text = page.substr(0, page.find("| removed |")) + table;
+  if (std::getenv("ZEROLAB_RECORD_TEXTS")) write_file(file, text);
+  CHECK((std::getenv("ZEROLAB_RECORD_TEXTS") || page == text));
 }
 
 TEST_CASE("help of train lists every promised flag", "[zerolab]") {
-  const std::string help = call("train --help").out;
+  const std::string help = call("train --help-all").out;
   for (const std::string& flag : words(
            "'--stage STAGE' '--ranks N' '--device WHERE' --tf32 '--backend ' '--config FILE' "
            "'--set KEY=VALUE' '--model NAME' --n-layer --n-head --n-embd --block-size --vocab-size "
@@ -48,7 +81,7 @@ TEST_CASE("the program names its commands, and without one says so with exit cod
 TEST_CASE("bench is a program beside this one", "[zerolab]") {
   const std::string help = call("bench --help").out;
   CHECK(contains(help, "\n  machine "));
-  CHECK((call("--help bench").out == help && call("-h bench").out == help));
+  CHECK((call("--help bench").out == help && call("--help-all").out.size() > 4 * help.size()));
   const ScratchFolder folder;
   const std::string there = "cd " + folder.path() + " && ";
   CHECK(shell(there + "ln -s \"$ZEROLAB\" link && ./link bench --help").out == help);

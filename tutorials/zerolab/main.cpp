@@ -35,91 +35,86 @@ Start here:
 Exit codes: 0 fine, 1 a check failed, 2 usage or configuration, 3 out of memory, 4 communication,
             70 unforeseen, 74 an output could not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
 
-// Help without CLI11's notes on types and without double empty lines.
+// CLI11's help. What it calls "not configurable" are flags that only --help-all lists.
 class Help : public CLI::Formatter {
  public:
-  Help() { column_width(30); }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  Help() {
+    label("OPTIONS", "flags");
+    label("Positionals", "Arguments");
+    label("SUBCOMMAND", "COMMAND …");
   }
-  std::string make_usage(const CLI::App* app, std::string name) const override {
-    std::string usage = "\nUsage: " + (name.empty() ? app->get_name() : name);
-    const bool commands = !app->get_subcommands([](const CLI::App*) { return true; }).empty();
-    for (const CLI::Option* option :
-         app->get_options([](const CLI::Option* o) { return o->get_positional(); }))
-      usage += " " + make_option_usage(option);
-    if (app->get_name() == "launch") return usage + kLaunchUsage;  // a program, with its own flags
-    return usage + (commands ? " COMMAND …\n" : " [flags]\n");
+  std::string make_group(std::string heading, bool positional,
+                         std::vector<const CLI::Option*> flags) const override {
+    if (heading == "Options") return "";  // --help, --help-all and --version work everywhere
+    const auto hidden = [this](const CLI::Option* o) { return !all_ && !o->get_configurable(); };
+    if (std::erase_if(flags, hidden) > 0) shortened_ = true;
+    return flags.empty() ? "" : CLI::Formatter::make_group(heading, positional, flags);
+  }
+  std::string make_option_desc(const CLI::Option* o) const override {
+    return shown(o->get_description());
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return shown(app->get_footer()) + "\n";
   }
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
+    all_ |= mode != CLI::AppFormatMode::Normal;
     std::string text = CLI::Formatter::make_help(app, name, mode);
-    for (size_t at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n"))
-      text.erase(at, 1);
+    if (shortened_) text += "'" + name + " --help-all' lists all flags and explains more.\n";
+    for (size_t at; (at = text.find("\n\n\n")) != text.npos;) text.erase(at, 1);
     return text;
   }
+
+ private:
+  std::string shown(std::string text) const {
+    const size_t cut = text.find('\f');
+    if (cut == text.npos) return text;
+    shortened_ |= !all_;
+    return all_ ? text.replace(cut, 1, "\n") : text.substr(0, cut);
+  }
+  mutable bool all_ = false, shortened_ = false;
 };
 
-// "zerolab train": the commands that were recognised.
-std::string path_of(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return app.get_name() + (chosen.empty() ? "" : " " + path_of(*chosen.front()));
+// The command that was recognised.
+const CLI::App& chosen(const CLI::App& app) {
+  const auto deeper = app.get_subcommands();
+  return deeper.empty() ? app : chosen(*deeper.front());
 }
 
-const CLI::App& deepest(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? app : deepest(*chosen.front());
+// "zerolab config check".
+std::string words(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent ? words(*parent) + " " : "") + command.get_name();
 }
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
-  return names;
-}
-
-std::vector<std::string> flag_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
   return names;
 }
 
 // Why CLI11 refused a command line, in one sentence.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& command = deepest(app);
+  const CLI::App& command = chosen(app);
   const bool root = &command == &app;
-  const std::string where = root ? app.get_name() : path_of(app).substr(app.get_name().size() + 1);
+  const std::string where = root ? "zerolab" : words(command).substr(sizeof "zerolab");
   const auto commands = command_names(command), rest = app.remaining(true);
   if (!rest.empty()) {
     const std::string word = rest.front().substr(0, rest.front().find('=')),
                       removed = was_removed(root ? word : where + " " + word);
     if (!removed.empty()) return removed;
-    if (word.starts_with("-"))
-      return where + " has no flag '" + word + "'" + did_you_mean(word, flag_names(command));
-    if (!commands.empty())
-      return (root ? "there is" : where + " has") + std::string(" no command '") + word + "'" +
-             did_you_mean(word, commands);
-    return where + " takes no argument '" + rest.front() + "'";
+    auto known = commands;
+    for (const CLI::Option* option : command.get_options()) known.push_back(option->get_name());
+    const char* kind = word.starts_with("-") ? "flag" : commands.empty() ? "argument" : "command";
+    return (root ? "there is" : where + " has") + " no " + kind + " '" + word + "'" +
+           did_you_mean(word, known);
   }
+  if (!commands.empty()) return where + " needs a command: " + CLI::detail::join(commands, ", ");
   const std::string text = error.what();
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty()) {
-    std::string all;
-    for (const std::string& name : commands) all += (all.empty() ? "" : ", ") + name;
-    return where + " needs a command: " + all;
-  }
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing"))
-    return text.substr(0, text.find(':')) + " needs a value";
+  if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
   if (text.ends_with("disallowed flag override"))
     return "--" + text.substr(0, text.find(' ')) + " takes no value";
   return text;
-}
-
-// --help works in every command, so no list names it.
-void hide_help(CLI::App& app) {
-  app.get_help_ptr()->group("");
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    hide_help(*command);
 }
 
 int say(int code, const std::string& sentence) {
@@ -129,13 +124,18 @@ int say(int code, const std::string& sentence) {
 
 int usage_error(const CLI::App& app, const std::string& sentence) {
   say(kUsage, sentence);
-  std::fprintf(stderr, "Try '%s --help'.\n", path_of(app).c_str());
+  std::fprintf(stderr, "Try '%s --help'.\n", words(chosen(app)).c_str());
   return kUsage;
 }
 
-int run(const CLI::App& app, const Invocation& invocation) {
+int run(CLI::App& app, const Invocation& invocation, int argc, char** argv) {
   try {
+    app.parse(argc, argv);
     return invocation.run();
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, explain(app, error));
   } catch (const UsageError& e) {
     return usage_error(app, e.what());
   } catch (...) {
@@ -148,9 +148,13 @@ int run(const CLI::App& app, const Invocation& invocation) {
   }
 }
 
-// Leaves MPI after success, and after a check that failed, in which all ranks took part. Without
-// that mpirun ends the other ranks, as it should after an error.
-int leave_mpi(int code) {
+// Checks that everything printed has arrived; a reader that went away (| head) is no error. Leaves
+// MPI after success, and after a check that failed, in which all ranks took part. Without that
+// mpirun ends the other ranks, as it should after an error.
+int finish(int code) {
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE)
+    code = say(code == kFine ? int(kNotWritten) : code,
+               std::string("stdout cannot be written to: ") + std::strerror(errno));
   if (code != kFine && code != kFailed) return code;
   try {
     finish_mpi();
@@ -160,20 +164,10 @@ int leave_mpi(int code) {
   }
 }
 
-// Checks that everything printed has arrived. A reader that went away (| head) is no error.
-int finish(int code) {
-  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (written || errno == EPIPE) return code;
-  return say(code == kFine ? int(kNotWritten) : code,
-             std::string("stdout cannot be written to: ") + std::strerror(errno));
-}
-
 std::string version() {
-  const Gpus gpus = find_gpus(0);
   const int nccl = nccl_compiled_for();  // 'doctor' names the library that is found here
-  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", ",
-             gpus.built_in ? "CUDA " + gpus.toolkit : "no CUDA", ", ",
-             nccl ? "NCCL " + nccl_version_text(nccl) : "no NCCL", ")");
+  return str("zerolab ", kVersion, " (kernels for ", cpu_architecture(), ", CUDA ", cuda_build(),
+             ", ", nccl ? "NCCL " + nccl_version_text(nccl) : "no NCCL", ")");
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -181,46 +175,20 @@ int parse_and_run(int argc, char** argv) {
   Invocation invocation;
   app.formatter(std::make_shared<Help>());
   app.set_help_flag("-h,--help", "this text");
-  app.set_version_flag("--version", version)->group("");
+  app.set_help_all_flag("--help-all", "all of it");
+  app.set_version_flag("--version", version);
   app.require_subcommand(1);
-  add_compare(app, invocation);
-  add_train(app, invocation);
-  add_plan(app, invocation);
-  add_config(app, invocation);
-  add_model(app, invocation);
-  add_checkpoint(app, invocation);
-  add_report(app, invocation);
-  add_data(app, invocation);
-  add_bench(app, invocation);
-  add_exercise(app, invocation);
-  add_doctor(app, invocation);
+  app.group("Commands");  // which the commands inherit
+  for (const auto add : {add_compare, add_train, add_plan, add_config, add_model, add_checkpoint,
+                         add_report, add_data, add_bench, add_exercise, add_doctor})
+    add(app, invocation);
   add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, because they would inherit it
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    command->group("Commands");
-  hide_help(app);
   if (argc < 2) {
     std::fputs(app.help().c_str(), stderr);
     return kUsage;
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help, --version
-    return finish(app.exit(success));
-  } catch (const CLI::ParseError& error) {
-    return usage_error(app, explain(app, error));
-  } catch (const InputError& error) {
-    return usage_error(app, error.what());
-  }
-  return leave_mpi(finish(run(app, invocation)));
-}
-
-// "zerolab --help bench" is bench's help too.
-bool is_bench(int argc, char** argv) {
-  const auto is = [&](int i, std::string_view word) { return i < argc && argv[i] == word; };
-  int first = 1;
-  while (is(first, "-h") || is(first, "--help")) ++first;
-  return is(first, "bench");
+  return finish(run(app, invocation, argc, argv));
 }
 
 }  // namespace
@@ -234,7 +202,10 @@ int main(int argc, char** argv) {
                                 zl::cpu_architecture() + ", but this CPU has no " + missing +
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
-  if (is_bench(argc, argv))
+  // "zerolab --help bench" is bench's help too.
+  char** word =
+      std::find_if(argv + 1, argv + argc, [](std::string_view w) { return !w.starts_with("-"); });
+  if (argc > 1 && word != argv + argc && *word == std::string_view("bench"))
     if (const std::string problem = become_bench(argv); !problem.empty())
       return say(kUsage, problem);
   watch_signals();

@@ -226,19 +226,11 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
         1000000},
        {"-c,--check", "0|1", "check the values of one call (default 1)", options.trials.check, 0,
         1}});
+  add_shared_flags(flags, options);
   flags.group("Ranks");
-  add_ranks_flag(flags, options, kCommRanks);
-  add_device_flag(flags, options);
-  options.command = "bench comm";
-  add_backend_flag(
-      flags, options,
-      "how ranks communicate: threads, nccl or mpi (processes), or auto: threads, unless a\n"
-      "launcher started processes (default auto)");
   flags.toggle("--unordered",
                "NCCL or MPI chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
                options.unordered);
-  add_timeout_flag(flags, options);
-  add_output_flags(flags, options);
   flags.footer(kCommFooter);
 }
 

@@ -194,9 +194,7 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
                "(default 256, on GPUs 8192)",
                options.rows, 1, 1 << 20},
               {"--samples", "N", "timed steps (default 7)", options.samples, 1, 1000}});
-  flags.group("Where");
-  add_device_flags(flags, options);
-  add_output_flags(flags, options);
+  add_shared_flags(flags, options);
   flags.footer(kKernelsFooter);
 }
 

@@ -214,9 +214,8 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
   flags.group("A description for 'zerolab plan --machine FILE'");
   flags.name("--save", "FILE", "measure one, which takes about a minute, and write it to FILE",
              options.save);
-  add_device_flag(flags, options);
   flags.toggle("--force", "replace FILE if it exists", options.force);
-  add_output_flags(flags, options);
+  add_shared_flags(flags, options);
   flags.footer(kMachineFooter);
 }
 

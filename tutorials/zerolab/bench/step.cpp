@@ -149,10 +149,7 @@ void add_bench_step(CLI::App& bench, Invocation& invocation) {
                options.micro_batch, 1, 1 << 20}});
   flags.toggle("--profile", "also the time in each kernel, and outside of kernels",
                options.profile);
-  add_settings_flags(flags, options);
-  add_rank_flags(flags, options, kStepRanks);
-  add_model_flags(flags, options);
-  add_output_flags(flags, options);
+  add_shared_flags(flags, options);
   flags.footer(kStepFooter);
 }
 

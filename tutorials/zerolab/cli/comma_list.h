@@ -1,20 +1,20 @@
 // Lists as people type them: "fp32,bf16".
 #pragma once
 
-#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zl::cli {
 
 // The parts between commas. An empty text is one empty part.
-inline std::vector<std::string> comma_list(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+inline std::vector<std::string> comma_list(std::string_view text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text)
+    if (c == ',')
+      parts.emplace_back();
+    else
+      parts.back() += c;
   return parts;
 }
 

@@ -59,15 +59,11 @@ inline bool is_interrupt(const std::exception& e, int signal) {
          !is_death_before(signal, e.what());
 }
 
-inline Failure unforeseen(const std::exception& e) {
-  return {kUnforeseen, std::string("unforeseen: ") + e.what() +
-                           "\nThis is a bug in zerolab. Report it with the command line and the "
-                           "output of 'zerolab doctor'."};
-}
-
-// `signal`: the one that asked the program to end, or 0. Exit code 128 + signal is then used.
+// The sentence and the code of an error. `signal`: the one that asked the program to end, or 0.
+// Exit code 128 + signal is then used.
 inline Failure failure_of(const std::exception_ptr& error, int signal) {
   const Failure interrupted{128 + (signal != 0 ? signal : SIGINT), interrupted_by(signal)};
+  const char* report = "report it with the command line and the output of 'zerolab doctor'.";
   try {
     std::rethrow_exception(error);
   } catch (const OutputError& e) {
@@ -80,36 +76,31 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
     return {kOutOfMemory,
             "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
             "micro-batch"};
-  } catch (const CommunicationError& e) {  // another rank may have been the first to be interrupted
-    return signal != 0 && !is_death_before(signal, e.what()) ? interrupted
-                                                             : Failure{kCommunication, e.what()};
-  } catch (const LossScaleExhausted& e) {
-    return {kFailed, e.what()};
   } catch (const InterruptedRun& e) {
     return {interrupted.code, e.text};
-  } catch (const Interrupted&) {
-    return interrupted;
+  } catch (const LossScaleExhausted& e) {
+    return {kFailed, e.what()};
   } catch (const std::filesystem::filesystem_error& e) {  // about a path that the user named
     const bool full = e.code() == std::errc::no_space_on_device;
     return {full ? kNotWritten : kUsage, e.path1().string() + ": " + e.code().message()};
-  } catch (const std::system_error& e) {
-    if (e.code() == std::errc::resource_unavailable_try_again)
+  } catch (const std::exception& e) {
+    const auto* system = dynamic_cast<const std::system_error*>(&e);
+    const std::string text = e.what();
+    if (is_interrupt(e, signal)) return interrupted;  // another rank may have been the first one
+    if (dynamic_cast<const CommunicationError*>(&e)) return {kCommunication, text};
+    if (system && system->code() == std::errc::resource_unavailable_try_again)
       return {kCommunication,
               "the system refused another thread; try fewer ranks or fewer --threads, or raise the "
               "limit (ulimit -u, ulimit -v, or the container's limit of processes)"};
-    return {kUnforeseen, std::string("the system reported an error: ") + e.what()};
-  } catch (const std::invalid_argument& e) {
-    return {kUnforeseen,
-            std::string(e.what()) +
-                "\nA function was called against its contract. If you changed a model, a "
-                "stage or an optimizer, look there first.\nOtherwise report it with the "
-                "command line and the output of 'zerolab doctor'."};
-  } catch (const std::logic_error& e) {
+    if (system) return {kUnforeseen, "the system reported an error: " + text};
     // What students have yet to write, such as in a tree of `zerolab exercise pack`.
-    if (std::string_view(e.what()).starts_with("not written yet")) return {kFailed, e.what()};
-    return unforeseen(e);
-  } catch (const std::exception& e) {
-    return unforeseen(e);
+    if (text.starts_with("not written yet")) return {kFailed, text};
+    if (dynamic_cast<const std::invalid_argument*>(&e))
+      return {kUnforeseen, str(text,
+                               "\nA function was called against its contract. If you changed a "
+                               "model, a stage or an optimizer, look there first.\nOtherwise: ",
+                               report)};
+    return {kUnforeseen, str("unforeseen: ", text, "\nThis is a bug in zerolab; ", report)};
   }
 }
 

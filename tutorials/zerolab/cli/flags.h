@@ -9,37 +9,32 @@
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/commands/command.h"
 
-namespace CLI {
-class Option;
-}
-
 namespace zl::cli {
 
+// --help shows a help text or footer up to its '\f', --help-all also what follows it.
 class Flags {
  public:
   // Adds the command `name`. Choosing it sets invocation.run to `run`.
   Flags(CLI::App& app, Invocation& invocation, const std::string& name,
         const std::string& description, std::function<int()> run);
 
-  std::string command() const;  // its name
-  // The heading in --help above the flags that are added from now on.
-  void group(const std::string& heading) { group_ = heading; }
+  std::string command() const;  // "train", "bench step"
+  // The heading above the flags that are added from now on. `more`: only --help-all lists them.
+  void group(const std::string& heading, bool more = false) { group_ = heading, more_ = more; }
 
   using Read = std::function<void(const std::string&)>;
-  // A flag with one value, given at most once. `type` is the value's name in --help. An InputError
-  // of `read` becomes a UsageError that begins with the flag.
+  enum class Takes { one, several, optional };
+  // A flag with a value, or an argument such as "FILE". `type` is the value's name in --help. It is
+  // given at most once; `several`: any number of times, and `read` gets the values in order;
+  // `optional`: without its value `read` gets "", and what begins with "-" is not its value. An
+  // InputError of `read` becomes a UsageError that begins with the flag.
   void value(const std::string& flag, const std::string& type, const std::string& help,
-             const Read& read) {
-    add(flag, type, help, read, false);
-  }
-  // A flag whose value may be left out; `read` then gets "". An argument that begins with "-" is
-  // not its value.
-  void optional_value(const std::string& flag, const std::string& type, const std::string& help,
-                      const Read& read);
-  // The same as value(), given any number of times; `read` gets the values in order.
-  void values(const std::string& flag, const std::string& type, const std::string& help,
-              const Read& read) {
-    add(flag, type, help, read, true);
+             const Read& read, Takes takes = Takes::one);
+  // A flag whose value `into` becomes, as `read` gives it for the text.
+  template <class T>
+  void add(const std::string& flag, const std::string& type, T& into, const auto& read,
+           const std::string& help) {
+    value(flag, type, help, [&into, read](const std::string& text) { into = T(read(text)); });
   }
   // The name of a file or folder, which must not be empty.
   void name(const std::string& flag, const std::string& type, const std::string& help,
@@ -49,17 +44,15 @@ class Flags {
   void toggle(const std::string& flag, const std::string& help, bool& on) {
     toggle(flag, help, [&on] { on = true; });
   }
-  // All arguments after "--", unchanged.
-  void rest(const std::string& type, const std::string& help, std::vector<std::string>& into);
+  // The first flag has no effect without the second.
+  void needs(const std::string& flag, const std::string& other);
   // The text below the flags in --help.
   void footer(const std::string& text);
 
  private:
-  CLI::Option& add(const std::string& flag, const std::string& type, const std::string& help,
-                   const Read& read, bool several);
-
   CLI::App& command_;
-  std::string group_ = "Options";
+  std::string group_ = "Flags";
+  bool more_ = false;
 };
 
 }  // namespace zl::cli

@@ -1,6 +1,7 @@
 #include "tutorials/zerolab/cli/options.h"
 
 #include <algorithm>
+#include <set>
 
 #include "nn/gpt.h"
 #include "stages/variants/groups.h"
@@ -12,22 +13,268 @@
 namespace zl::cli {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
+// The commands that have a flag, a bit for each. `more`: only --help-all lists it.
+const std::vector<std::string> kCommands = {
+    "train", "compare", "plan", "bench step", "bench comm", "bench kernels", "bench machine"};
+enum : unsigned { train = 1, compare = 2, plan = 4, step = 8, comm = 16, kernels = 32, more = 128 };
+constexpr unsigned runs = train | compare, models = runs | plan | step, all = 127;
+
+// Adds flags that the command has.
+struct Shared {
+  Flags& flags;
+  RunOptions& o;
+  unsigned command = 1u << (std::ranges::find(kCommands, flags.command()) - kCommands.begin());
+  const char* heading = "";
+
+  bool has(unsigned commands) const {
+    flags.group(heading, commands & more);
+    return commands & command;
+  }
+  void operator()(unsigned commands, const char* flag, const char* type, auto& into,
+                  const auto& read, const char* help) const {
+    if (has(commands)) flags.add(flag, type, into, read, help);
+  }
+  void operator()(unsigned commands, const char* flag, bool& on, const char* help) const {
+    if (has(commands)) flags.toggle(flag, help, on);
+  }
+  // The value of a key of the configuration: a number, or else a string.
+  void key(unsigned commands, const char* flag, const char* type, const char* key, const auto& read,
+           const char* help) const {
+    if (!has(commands)) return;
+    flags.value(flag, type, help, [&options = o, flag, key, read](const std::string& text) {
+      const auto value = read(text);
+      options.set(flag, key, str(value), !std::is_arithmetic_v<decltype(value)>);
+    });
+  }
+  void key(unsigned commands, const char* flag, const char* key, const char* help) const {
+    const auto set = [&options = o, flag, key] { options.set(flag, key, "true", false); };
+    if (has(commands)) flags.toggle(flag, help, set);
+  }
+};
+
+auto count(int64_t least = 1, int64_t most = std::numeric_limits<int64_t>::max()) {
+  return [=](const std::string& text) { return read_count(text, least, most); };
 }
 
-Flags::Read count(std::optional<int64_t>& into, int64_t least = 1) {
-  return [&into, least](const std::string& text) { into = read_count(text, least); };
+// The enumerator of the word's place.
+template <class Enum>
+auto word(const std::vector<std::string>& words) {
+  return [=](const std::string& text) { return Enum(choose(text, words)); };
+}
+
+std::string read_name(const std::string& text) {
+  require_input(!text.empty(), "the name is empty");
+  return text;
+}
+
+std::string read_setting(const std::string& text) {
+  require_input(text.find('=') % text.npos > 0, "'", text,
+                "' is not KEY=VALUE, such as gradient_clipping=1.0");
+  return text;
+}
+
+double read_timeout(const std::string& text) {
+  const double seconds = read_real(text);
+  require_input(seconds == 0 || (seconds >= 0.001 && seconds <= 1e6), "'", text,
+                "' is not within 0.001 to 1e6 seconds, nor 0");
+  return seconds;
+}
+
+const char* offload(const std::string& text) { return name(read_offload(text)); }
+
+void add_run(Shared add) {
+  RunOptions& o = add.o;
+  add.heading = "Run";
+  add.key(runs, "--steps", "N", "zerolab.steps", count(1, 1e9), "number of updates (default 100)");
+  add.key(runs, "--seed", "S", "zerolab.seed", read_seed,
+          "seed of initial values, --shuffle and samples (default 1337)");
+  add(models, "--precision", "TYPE", o.source.precision, read_precision,
+      "type of weights and activations: fp32, bf16 or fp16 (default fp32)\f"
+      "The last two keep fp32 master weights, 2+2+12 bytes per parameter.");
+  add(models, "--config", "FILE", o.source.file, read_name,
+      "a DeepSpeed JSON file; 'zerolab config' checks and explains it");
+  if (add.has(models))
+    add.flags.value(
+        "--set", "KEY=VALUE",
+        "one setting of such a file: gradient_accumulation_steps=A (default 1),\n"
+        "train_micro_batch_size_per_gpu=B (default 4), …; may be given again",
+        [&o](const std::string& text) { o.source.sets.push_back(read_setting(text)); },
+        Flags::Takes::several);
+  add.key(models, "--reproducible", "zerolab.reproducible",
+          "the same bits for all numbers of ranks N and of micro-batches per step A\n"
+          "with the same N × A\f"
+          "Gradients are added one after another in fp32, which costs memory and traffic\n"
+          "('zerolab plan' says how much)");
+  add.key(models | more, "--separate-master", "zerolab.separate_master",
+          "keep an fp32 copy of the weights: 20 bytes per parameter, not 16");
+  add.key(models | more, "--offload", "WHERE", "zero_optimization.offload_optimizer.device",
+          offload,
+          "optimizer state in host memory (cpu), in a file (nvme), or none of it (none): key\n"
+          "zero_optimization.offload_optimizer.device; the bits stay the same");
+  add(models | more, "--nvme-path", "DIR", o.nvme_path, read_name,
+      "the folder of nvme's file, which has no name and ends with the run; choose a fast\n"
+      "local disk. Its space is taken before the first step");
+  add.key(models | more, "--offload-param", "WHERE", "zero_optimization.offload_param.device",
+          offload,
+          "parameter shards of stage 3 in host memory (cpu), in a file (nvme) or on the device\n"
+          "(none): key zero_optimization.offload_param.device; the bits stay the same");
+}
+
+void add_ranks(Shared add) {
+  RunOptions& o = add.o;
+  add.heading = "Ranks";
+  add(train | step | comm, "--ranks", "N", o.ranks, count(1, 64),
+      "number of ranks, 1 to 64, threads of this process (train: 1, else 4)\f"
+      "Not for ranks that a launcher starts: the launcher sets their number");
+  if (add.has(compare))
+    add.flags.value("--ranks", "N[,N...]",
+                    "number of ranks, 1 to 64, threads of this process (default 4)\f"
+                    "Not for ranks that a launcher starts: the launcher sets their number.\n"
+                    "With --reproducible, also several numbers: one run of each",
+                    [&o](const std::string& text) {
+                      std::vector<int> numbers;
+                      for (const std::string& part : comma_list(text))
+                        numbers.push_back(int(read_count(part, 1, 64)));
+                      if (numbers.size() == 1) o.ranks = numbers[0];
+                      if (numbers.size() > 1) o.several_ranks = numbers;
+                    });
+  add(all & ~plan, "--device", "WHERE", o.device, read_device,
+      "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\f"
+      "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.\n"
+      "reference: the CPU, by kernels in their textbook form (tensor/reference); slow.");
+  add(models | comm, "--backend", "HOW", o.backend,
+      word<RunOptions::BackendWish>({"auto", "threads", "nccl", "mpi"}),
+      "how ranks communicate: threads, nccl, mpi or auto (default auto)\f"
+      "threads read each other's memory; nccl: processes, one GPU per rank; mpi: processes on\n"
+      "CPUs; auto: threads, unless a launcher started processes: mpirun, srun, torchrun or\n"
+      "zerolab launch. In plan auto means threads, and nccl implies --as cuda; nccl and mpi\n"
+      "add in rank order through scratch memory");
+  add(models, "--device-memory", "SIZE", o.device_memory, read_size,
+      "memory limit of each rank, such as 64MiB; beyond it: exit code 3");
+  add(models | more, "--host-memory", "SIZE", o.host_memory, read_size,
+      "limit of the host memory of each rank, which offload_optimizer and offload_param use\n"
+      "(default none)");
+  add((runs | step | kernels) | more, "--tf32", o.tf32,
+      "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster");
+  add(models | kernels | more, "--threads", "N", o.threads, count(1, kMostComputeThreads),
+      "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
+      "(default 1; OMP_NUM_THREADS has no effect)");
+  add(runs | step | more, "--check", o.check,
+      "processes compare their collectives in every step, not only in the first two");
+  add(runs | step | comm | more, "--timeout", "S", o.timeout, read_timeout,
+      "seconds that a rank waits for the others; 0: no limit (default 60)");
+  add(runs | plan | more, "--ranks-per-node", "X", o.source.ranks_per_node, count(1, 1 << 20),
+      "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node; must divide --ranks\n"
+      "(default: half of --ranks if that is even and above 2; else required)");
+  add(runs | plan | more, "--replicas", "R", o.source.replicas, count(1, 1 << 20),
+      "for hsdp: R groups of consecutive ranks, each with one full copy of the state; must\n"
+      "divide --ranks (default: one per node)");
+}
+
+void add_link(Shared add) {
+  add.heading = "Simulated link, for ranks that are threads on the CPU";
+  add(runs | more, "--link-bandwidth", "RATE", add.o.link.bandwidth, read_rate,
+      "no rank sends faster than this, such as 100MB/s or 10Gbit/s (default: no limit). Calls\n"
+      "take longer and bits stay. Compare step times with and without\n"
+      "--set zero_optimization.overlap_comm=true: that hides communication behind backward");
+  add(runs | more, "--link-latency", "TIME", add.o.link.latency, read_time,
+      "each call takes at least this long, such as 50us or 2ms; larger buckets then pay it\n"
+      "less often (default 0)");
+}
+
+void add_model_and_data(Shared add) {
+  RunOptions& o = add.o;
+  add.heading = "Model";
+  add.key(
+      models, "--model", "NAME", "zerolab.model",
+      [](const std::string& text) { return gpt_names()[choose(text, gpt_names())]; },
+      "tiny, small, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default small)");
+  add(models, "--init-from", "FILE", o.init_from, read_name,
+      "weights to start from: safetensors, their folder, or llm.c's .bin\f"
+      "The file may be an index. They give the sizes. With --resume a checkpoint's weights win");
+  add(models | more, "--n-layer", "N", o.n_layer, count(), "transformer blocks");
+  add(models | more, "--n-head", "N", o.n_head, count(), "attention heads; must divide --n-embd");
+  add(models | more, "--n-embd", "N", o.n_embd, count(), "embedding width");
+  add(models | more, "--block-size", "T", o.block_size, count(), "tokens of a sequence");
+  add(models | more, "--vocab-size", "V", o.vocab_size, count(), "size of the vocabulary");
+  add.heading = "Data";
+  add.key(runs, "--data", "FILE", "zerolab.data", read_name,
+          "text, or tokens if it ends in .bin (default: a text of zerolab's)\f"
+          "A quoted pattern means several files");
+  add(runs, "--eval-every", "N", o.eval_every, count(),
+      "hold out the last tenth of the data; print its loss every N steps");
+  add(runs | more, "--shuffle", o.shuffle, "read the sequences in an order that --seed decides");
+}
+
+void add_checkpoints_and_output(Shared add) {
+  RunOptions& o = add.o;
+  CheckpointFlags& c = o.checkpoint;
+  add.heading = "Checkpoints";
+  add(train | plan, "--save-every", "K", c.save_every, count(),
+      "save a checkpoint every K steps, and after the last one");
+  if (add.has(train))
+    add.flags.value(
+        "--resume", "DIR",
+        "go on from the newest checkpoint in DIR, or from DIR/step-00000100\f"
+        "Begin at the start if there is none yet (default of DIR: that of --out)",
+        [&c](const std::string& text) { c.resume = text; }, Flags::Takes::optional);
+  add(train | plan | more, "--checkpoint-writes", "HOW", c.writes,
+      word<CheckpointWrites>({"wait", "still", "snapshot"}),
+      "wait: training waits; still: a thread writes while the next step's forward and\n"
+      "backward passes run; snapshot: it writes a copy in host memory (default wait)");
+  add(train | more, "--keep", "M", c.keep, count(), "keep the M newest checkpoints (default 3)");
+  add(train | more, "--new-data", c.new_data,
+      "resume although the checkpoint was made with other data");
+  add.heading = "Output";
+  add(all, "--json", o.json, "print one JSON document instead of text");
+  add(all, "-q,--quiet", o.quiet, "no progress and no notes");
+  add(all | more, "--color", "WHEN", o.color, word<Color>({"auto", "always", "never"}),
+      "auto, always or never; auto obeys NO_COLOR (default auto)");
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
 }
 
 }  // namespace
 
+void add_shared_flags(Flags& flags, RunOptions& options) {
+  options.command = flags.command();
+  options.source.several_stages = options.command != "train";
+  for (const auto add :
+       {add_run, add_ranks, add_link, add_model_and_data, add_checkpoints_and_output})
+    add({flags, options});
+}
+
+void add_stages_flag(Flags& flags, std::vector<StageKind>& stages,
+                     std::vector<const Preset*>* list) {
+  std::string help =
+      "comma-separated: ddp,zero1,zero2,zero3 (default: these four), or all" + variants_help();
+  if (list) help += "\nand systems as they are shipped, which are predicted by closed formulas:";
+  for (const Preset& preset : list ? presets() : std::span<const Preset>())
+    help += str("\n", preset.name, ": ", name(preset.parent), ", but ", preset.sentence);
+  flags.value("--stages", "LIST", help,
+              [&stages, list](const auto& text) { stages = read_stages(text, list); });
+}
+
+// The names, and for --help-all what is different.
+std::string variants_help() {
+  std::string names, sentences;
+  for (const StageFile& file : stage_files())
+    if (file.is_variant()) {
+      names += str(names.empty() ? "" : ", ", file.name);
+      sentences += str("\n", file.name, ": ", file.parent, ", but ", file.sentence);
+    }
+  return ";\nvariants of them: " + names + "\f" + sentences.substr(1);
+}
+
 size_t choose(const std::string& text, const std::vector<std::string>& words) {
-  for (size_t i = 0; i < words.size(); ++i)
-    if (words[i] == text) return i;
-  throw InputError(str("'", text, "' is none of ", joined(words), did_you_mean(text, words)));
+  const auto found = std::ranges::find(words, text);
+  require_input(found != words.end(), "'", text, "' is none of ", joined(words),
+                did_you_mean(text, words));
+  return size_t(found - words.begin());
 }
 
 // Whether a GPU can be used is checked later, so that --help does not wait for a driver.
@@ -36,27 +283,15 @@ RunOptions::DeviceWish read_device(const std::string& text) {
   return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda", "reference"}));
 }
 
-std::string variants_help() {
-  std::string text = "\nand variants of them:";
-  for (const StageFile& file : stage_files())
-    if (file.is_variant()) text += str("\n", file.name, ": ", file.parent, ", but ", file.sentence);
-  return text;
-}
-
 StageKind read_stage(const std::string& text) {
+  const Preset* preset = find_preset(text);
+  require_input(!preset, "'", text, "' is a system as it is shipped, which is predicted, not run: ",
+                "'zerolab compare --as ", text, "' and 'zerolab plan --stages ", text,
+                "' show what it keeps and sends; it changes ", preset ? name(preset->parent) : "");
+  if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
   std::vector<std::string> names;
-  for (const StageKind kind : all_stages()) {
-    if (text == name(kind)) return kind;
-    names.push_back(name(kind));
-  }
-  for (const StageKind kind : kStages)
-    if (text == std::to_string(stage_number(kind))) return kind;
-  if (const Preset* preset = find_preset(text))
-    throw InputError(str("'", text, "' is a system as it is shipped, which is predicted, not run: ",
-                         "'zerolab compare --as ", text, "' and 'zerolab plan --stages ", text,
-                         "' show what it keeps and sends; it changes ", name(preset->parent)));
-  throw InputError(
-      str("'", text, "' is none of ", joined(names), " (or 0 to 3)", did_you_mean(text, names)));
+  for (const StageKind kind : all_stages()) names.push_back(name(kind));
+  return all_stages()[choose(text, names)];
 }
 
 Dtype read_precision(const std::string& text) {
@@ -70,15 +305,13 @@ OffloadDevice read_offload(const std::string& text) {
 
 std::vector<StageKind> read_stages(const std::string& text, std::vector<const Preset*>* presets) {
   if (text == "all") return all_stages();
-  std::vector<StageKind> stages;
+  std::set<StageKind> stages;
   for (const std::string& word : comma_list(text))
     if (const Preset* preset = presets ? find_preset(word) : nullptr)
       presets->push_back(preset);
     else
-      stages.push_back(read_stage(word));
-  std::ranges::sort(stages);
-  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
-  return stages;
+      stages.insert(read_stage(word));
+  return {stages.begin(), stages.end()};
 }
 
 std::vector<const Preset*> read_presets(const std::string& text) {
@@ -98,272 +331,22 @@ const char* precision_name(Dtype dtype) {
 }
 
 bool RunOptions::given(std::string_view flag) const {
-  return std::ranges::any_of(source.flags, [&](const KeyFlag& f) { return f.flag == flag; });
-}
-
-void add_settings_flags(Flags& flags, RunOptions& options) {
-  options.command = flags.command();
-  options.source.several_stages = options.command != "train";
-  flags.name("--config", "FILE", "a DeepSpeed JSON file; 'zerolab config' checks and explains it",
-             options.source.file);
-  flags.values("--set", "KEY=VALUE",
-               "one setting, named as in the file; may be given several times",
-               [&](const std::string& text) {
-                 const size_t equals = text.find('=');
-                 require_input(equals != 0 && equals != std::string::npos, "'", text,
-                               "' is not KEY=VALUE, such as gradient_clipping=1.0");
-                 options.source.sets.push_back(text);
-               });
-  flags.value("--precision", "TYPE",
-              "type of weights and activations: fp32, bf16 or fp16; the last two keep\n"
-              "fp32 master weights, 2+2+12 bytes per parameter (default fp32)",
-              [&](const auto& text) { options.source.precision = read_precision(text); });
-  flags.toggle("--separate-master",
-               "keep an fp32 copy of the weights: 20 bytes per parameter, not 16",
-               [&] { options.set("--separate-master", "zerolab.separate_master", "true", false); });
-  flags.toggle(
-      "--reproducible",
-      "the same bits for every number of ranks N and of micro-batches per step A with the\n"
-      "same N × A: gradients are added one after another in fp32, which costs memory and\n"
-      "traffic ('zerolab plan' says how much)",
-      [&] { options.set("--reproducible", "zerolab.reproducible", "true", false); });
-  flags.value("--offload", "WHERE",
-              "optimizer state in host memory (cpu), in a file (nvme), or none of it (none): key\n"
-              "zero_optimization.offload_optimizer.device; the bits stay the same",
-              [&](const auto& text) {
-                options.set("--offload", "zero_optimization.offload_optimizer.device",
-                            name(read_offload(text)));
-              });
-  flags.value("--nvme-path", "DIR",
-              "the folder of nvme's file, which has no name and ends with the run; choose a fast\n"
-              "local disk. Its space is taken before the first step",
-              [&](const auto& text) { options.nvme_path = text; });
-  flags.value(
-      "--offload-param", "WHERE",
-      "parameter shards of stage 3 in host memory (cpu), in a file (nvme) or on the device\n"
-      "(none): key zero_optimization.offload_param.device; the bits stay the same",
-      [&](const auto& text) {
-        options.set("--offload-param", "zero_optimization.offload_param.device",
-                    name(read_offload(text)));
-      });
-}
-
-void add_run_flags(Flags& flags, RunOptions& options) {
-  flags.group("Run");
-  flags.value("--steps", "N", "number of updates (default 100)", [&](const auto& text) {
-    options.set("--steps", "zerolab.steps", std::to_string(read_count(text, 1, 1'000'000'000)),
-                false);
-  });
-  flags.value("--seed", "S", "seed of initial values, --shuffle and samples (default 1337)",
-              [&](const auto& text) {
-                options.set("--seed", "zerolab.seed", std::to_string(read_seed(text)), false);
-              });
-  add_settings_flags(flags, options);
-}
-
-void add_memory_flags(Flags& flags, RunOptions& options, const std::string& beyond) {
-  flags.value("--device-memory", "SIZE",
-              "memory limit of each rank, such as 64MiB" + beyond + " (default none)",
-              [&](const auto& text) { options.device_memory = read_size(text); });
-  flags.value(
-      "--host-memory", "SIZE",
-      "limit of the host memory of each rank, which offload_optimizer and offload_param use\n"
-      "(default none)",
-      [&](const auto& text) { options.host_memory = read_size(text); });
-}
-
-void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several) {
-  constexpr int64_t most = 64;  // of threads in one process
-  flags.value(
-      "--ranks", several ? "N[,N …]" : "N",
-      str("number of ranks, 1 to ", most, ", as threads of this process (default ", default_ranks,
-          ").\nNot for ranks that a launcher starts: the launcher sets their number",
-          several ? ".\nWith --reproducible, also several numbers: one run of each" : ""),
-      [&, most, several](const auto& text) {
-        const std::vector<std::string> parts = several ? comma_list(text) : std::vector{text};
-        std::vector<int> numbers;
-        for (const std::string& part : parts) numbers.push_back(int(read_count(part, 1, most)));
-        if (numbers.size() == 1) options.ranks = numbers[0];
-        if (numbers.size() > 1) options.several_ranks = numbers;
-      });
-}
-
-void add_device_flag(Flags& flags, RunOptions& options) {
-  flags.value("--device", "WHERE",
-              "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\n"
-              "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.\n"
-              "reference: the CPU, by kernels in their textbook form (tensor/reference); slow.",
-              [&](const auto& text) { options.device = read_device(text); });
-}
-
-void add_threads_flag(Flags& flags, RunOptions& options) {
-  flags.value(
-      "--threads", "N",
-      "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
-      "(default 1; OMP_NUM_THREADS has no effect)",
-      [&](const auto& text) { options.threads = int(read_count(text, 1, kMostComputeThreads)); });
-}
-
-void add_device_flags(Flags& flags, RunOptions& options) {
-  add_device_flag(flags, options);
-  flags.toggle("--tf32",
-               "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster",
-               options.tf32);
-  add_threads_flag(flags, options);
-}
-
-void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help) {
-  flags.value("--backend", "HOW", help, [&](const auto& text) {
-    options.backend = RunOptions::BackendWish(choose(text, {"auto", "threads", "nccl", "mpi"}));
-  });
-}
-
-void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool several) {
-  flags.group("Ranks");
-  add_ranks_flag(flags, options, default_ranks, several);
-  add_device_flags(flags, options);
-  add_backend_flag(
-      flags, options,
-      "how ranks communicate: threads (they read each other's memory), nccl (processes, one\n"
-      "GPU per rank), mpi (processes on CPUs), or auto: threads, unless a launcher started\n"
-      "processes: mpirun, srun, torchrun or zerolab launch (default auto)");
-  add_memory_flags(flags, options, "; beyond it: exit code 3");
-  flags.toggle("--check",
-               "processes compare their collectives in every step, not only in the first two",
-               options.check);
-  add_timeout_flag(flags, options);
-}
-
-void add_group_flags(Flags& flags, RunOptions& options) {
-  const auto count = [](int64_t& into) {
-    return [&into](const std::string& text) { into = read_count(text, 1, 1 << 20); };
-  };
-  flags.value(
-      "--ranks-per-node", "X",
-      "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node; must divide --ranks\n"
-      "(default: half of --ranks if that is even and above 2; else required)",
-      count(options.source.ranks_per_node));
-  flags.value(
-      "--replicas", "R",
-      "for hsdp: R groups of consecutive ranks, each with one full copy of the state; must divide\n"
-      "--ranks "
-      "(default: one per node)",
-      count(options.source.replicas));
+  return std::ranges::count(source.flags, flag, &KeyFlag::flag) > 0;
 }
 
 void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
                          bool machine) {
-  const auto any = [&](VariantGroups groups) {
-    return std::ranges::any_of(stages, [&](StageKind k) { return file_of(k).groups == groups; });
-  };
-  if (source.replicas > 0 && !any(VariantGroups::replicas))
+  bool nodes = machine, replicas = false;
+  for (const StageKind stage : stages) {
+    replicas |= file_of(stage).groups == VariantGroups::replicas;
+    nodes |= file_of(stage).groups != VariantGroups::none;
+  }
+  if (source.replicas > 0 && !replicas)
     throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");
-  if (!machine && source.ranks_per_node > 0 && !any(VariantGroups::nodes) &&
-      !any(VariantGroups::replicas))
+  if (source.ranks_per_node > 0 && !nodes)
     throw UsageError(
         "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none is selected; "
         "leave it out");
-}
-
-void add_link_flags(Flags& flags, RunOptions& options) {
-  flags.value("--link-bandwidth", "RATE",
-              "simulate a slow link: no rank sends faster than this, such as 100MB/s or 10Gbit/s.\n"
-              "Calls take longer and bits stay. Compare step times with and without\n"
-              "--set zero_optimization.overlap_comm=true: that hides communication behind\n"
-              "backward. Only for ranks that are threads on the CPU (default: no limit)",
-              [&](const auto& text) { options.link.bandwidth = read_rate(text); });
-  flags.value("--link-latency", "TIME",
-              "of the simulated link: each call takes at least this long, such as 50us or 2ms;\n"
-              "larger buckets then pay it less often (default 0)",
-              [&](const auto& text) { options.link.latency = read_time(text); });
-}
-
-void add_timeout_flag(Flags& flags, RunOptions& options) {
-  flags.value(
-      "--timeout", "S", "seconds that a rank waits for the others; 0: no limit (default 60)",
-      [&](const auto& text) {
-        options.timeout = read_real(text);
-        require_input(options.timeout == 0 || (options.timeout >= 0.001 && options.timeout <= 1e6),
-                      "'", text, "' is not within 0.001 to 1e6 seconds, nor 0");
-      });
-}
-
-void add_stages_flag(Flags& flags, std::vector<StageKind>& stages,
-                     std::vector<const Preset*>* list) {
-  std::string help =
-      "comma-separated: ddp,zero1,zero2,zero3 (default: these four), or all" + variants_help();
-  if (list) help += "\nand systems as they are shipped, which are predicted by closed formulas:";
-  for (const Preset& preset : list ? presets() : std::span<const Preset>())
-    help += str("\n", preset.name, ": ", name(preset.parent), ", but ", preset.sentence);
-  flags.value("--stages", "LIST", help,
-              [&stages, list](const auto& text) { stages = read_stages(text, list); });
-}
-
-void add_model_flags(Flags& flags, RunOptions& options) {
-  flags.group("Model");
-  flags.value("--model", "NAME", joined(gpt_names()) + " (default small)", [&](const auto& text) {
-    choose(text, gpt_names());
-    options.set("--model", "zerolab.model", text);
-  });
-  flags.value("--n-layer", "N", "transformer blocks", count(options.n_layer));
-  flags.value("--n-head", "N", "attention heads; must divide --n-embd", count(options.n_head));
-  flags.value("--n-embd", "N", "embedding width", count(options.n_embd));
-  flags.value("--block-size", "T", "tokens of a sequence", count(options.block_size));
-  flags.value("--vocab-size", "V", "size of the vocabulary", count(options.vocab_size));
-  flags.name("--init-from", "FILE",
-             "safetensors, their index or folder, or llm.c's .bin: the\nweights to start from; "
-             "they give the sizes. With --resume a checkpoint's weights win",
-             options.init_from);
-}
-
-void add_data_flags(Flags& flags, RunOptions& options) {
-  flags.group("Data");
-  flags.value("--data", "FILE",
-              "text, or tokens if the name ends in .bin; a quoted pattern means\nseveral files "
-              "(default: the text that comes with zerolab)",
-              [&](const auto& text) {
-                require_input(!text.empty(), "the name is empty");
-                options.set("--data", "zerolab.data", text);
-              });
-  flags.toggle("--shuffle", "read the sequences in an order that --seed decides", options.shuffle);
-  flags.value("--eval-every", "N",
-              "hold out the last tenth of the data; print its loss every N steps",
-              [&](const auto& text) { options.eval_every = read_count(text, 1); });
-}
-
-void add_save_flags(Flags& flags, RunOptions& options) {
-  flags.value("--save-every", "K", "save a checkpoint every K steps, and after the last one",
-              [&](const auto& text) { options.checkpoint.save_every = read_count(text, 1); });
-  flags.value(
-      "--checkpoint-writes", "HOW",
-      "wait: training waits; still: a thread writes while the next step's forward and\n"
-      "backward passes run; snapshot: it writes a copy in host memory (default wait)",
-      [&](const auto& text) {
-        options.checkpoint.writes = CheckpointWrites(choose(text, {"wait", "still", "snapshot"}));
-      });
-}
-
-void add_checkpoint_flags(Flags& flags, RunOptions& options) {
-  flags.group("Checkpoints");
-  add_save_flags(flags, options);
-  flags.value("--keep", "M", "keep the M newest checkpoints (default 3)",
-              [&](const auto& text) { options.checkpoint.keep = read_count(text, 1); });
-  flags.optional_value("--resume", "DIR",
-                       "go on from the newest checkpoint in DIR, or from DIR/step-00000100; begin\n"
-                       "at the start if there is none yet (default of DIR: that of --out)",
-                       [&](const auto& text) { options.checkpoint.resume = text; });
-  flags.toggle("--new-data", "resume although the checkpoint was made with other data",
-               options.checkpoint.new_data);
-}
-
-void add_output_flags(Flags& flags, RunOptions& options) {
-  flags.group("Output");
-  flags.toggle("--json", "print one JSON document instead of text", options.json);
-  flags.toggle("-q,--quiet", "no progress and no notes", options.quiet);
-  flags.value("--color", "WHEN", "auto, always or never; auto obeys NO_COLOR (default auto)",
-              [&](const auto& text) {
-                options.color = Color(choose(text, {"auto", "always", "never"}));
-              });
 }
 
 }  // namespace zl::cli

@@ -64,12 +64,10 @@ struct RunOptions {
 
 // The index of `text` among `words`. Throws InputError that lists them if it is none.
 size_t choose(const std::string& text, const std::vector<std::string>& words);
-// Lines of --help, after a list of the paper's four.
-std::string variants_help();
-// "zero2" or "2". Throws InputError with the list otherwise.
+RunOptions::DeviceWish read_device(const std::string& text);
+// "zero2" or "2". Throws InputError with the list otherwise, as the next two do.
 StageKind read_stage(const std::string& text);
-// "bf16". Throws InputError with the list otherwise.
-Dtype read_precision(const std::string& text);
+Dtype read_precision(const std::string& text);  // "bf16"
 OffloadDevice read_offload(const std::string& text);
 // "zero1,zero3": a list of them, returned in the order of the stages without doubles; or "all".
 // Names of presets go to `presets`; without it they are errors.
@@ -77,37 +75,18 @@ std::vector<StageKind> read_stages(const std::string& text,
                                    std::vector<const Preset*>* presets = nullptr);
 // "paper,deepspeed-1". "paper" means the stages that the presets change, which always run.
 std::vector<const Preset*> read_presets(const std::string& text);
-// "fp32", "bf16", "fp16".
-const char* precision_name(Dtype dtype);
+const char* precision_name(Dtype dtype);  // "fp32", "bf16", "fp16"
 
-// Each adds the flags that its comment lists. `options` must outlive the program's run.
-void add_settings_flags(Flags& flags, RunOptions& options);  // --config --set --precision …
-void add_run_flags(Flags& flags, RunOptions& options);       // those, --steps and --seed
-void add_memory_flags(Flags& flags, RunOptions& options,
-                      const std::string& beyond);  // --device-memory --host-memory
-// --ranks; `several`: or a list of numbers
-void add_ranks_flag(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
-void add_device_flag(Flags& flags, RunOptions& options);  // --device
-RunOptions::DeviceWish read_device(const std::string& text);
-void add_threads_flag(Flags& flags, RunOptions& options);
-void add_device_flags(Flags& flags, RunOptions& options);  // … --tf32 and --threads
-void add_timeout_flag(Flags& flags, RunOptions& options);  // --timeout
-void add_backend_flag(Flags& flags, RunOptions& options, const std::string& help);  // --backend
-// --ranks … --timeout
-void add_rank_flags(Flags& flags, RunOptions& options, int default_ranks, bool several = false);
-void add_group_flags(Flags& flags, RunOptions& options);  // --ranks-per-node --replicas
-// Throws UsageError if such a flag is given and none of the stages has groups. `machine`: the size
-// of a node is its own.
-void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
-                         bool machine = false);
-void add_link_flags(Flags& flags, RunOptions& options);  // --link-bandwidth --link-latency
+// Adds the flags that `flags.command()` shares with other commands. `options` must outlive the
+// program's run.
+void add_shared_flags(Flags& flags, RunOptions& options);
 // --stages; `presets`: they may be listed too
 void add_stages_flag(Flags& flags, std::vector<StageKind>& stages,
                      std::vector<const Preset*>* presets = nullptr);
-void add_model_flags(Flags& flags, RunOptions& options);       // --model, sizes, --init-from
-void add_data_flags(Flags& flags, RunOptions& options);        // --data --shuffle --eval-every
-void add_output_flags(Flags& flags, RunOptions& options);      // --json --color -q
-void add_save_flags(Flags& flags, RunOptions& options);        // --save-every --checkpoint-writes
-void add_checkpoint_flags(Flags& flags, RunOptions& options);  // those, --keep, --resume …
+std::string variants_help();  // what --help says of the variants, after a list of the paper's four
+// Throws UsageError if a flag about groups is given and none of the stages has groups. `machine`:
+// the size of a node is its own.
+void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
+                         bool machine = false);
 
 }  // namespace zl::cli

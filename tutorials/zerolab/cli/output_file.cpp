@@ -7,24 +7,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 #include "tensor/error.h"
 #include "tensor/io/file_calls.h"
 
 namespace zl::cli {
-namespace {
-
 namespace fs = std::filesystem;
-
-std::string resolved(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_symlink(path, error)) return path;
-  const fs::path target = fs::canonical(path, error);
-  return error ? path : target.string();
-}
-
-}  // namespace
 
 // A relative path that does not exist stays relative in weakly_canonical.
 fs::path resolved_path(const std::string& path) {
@@ -39,25 +27,28 @@ bool same_file(const std::string& a, const std::string& b) {
 
 void require_output_file(const std::string& path, const std::string& in, bool force) {
   std::error_code ignored;
-  require_input(!path.empty(), "the name of the file to write is empty");
-  require_input(!fs::is_directory(path, ignored), "'", path,
-                "' is a folder; give the name of a file");
   const fs::file_status target = fs::status(path, ignored);
+  const std::string folder = fs::path(path).parent_path();
   const bool special = fs::exists(target) && !fs::is_regular_file(target);
-  require_input(!special && !path.starts_with("/dev/"), "'", path,
-                "' is a device or a pipe; give the name of a file");
-  require_input(in.empty() || !same_file(path, in), "'", path,
-                "' is the file to read; give another name to write to");
-  require_input(force || !fs::exists(fs::symlink_status(path, ignored)), "'", path,
-                "' exists; --force replaces it");
-  const fs::path folder = fs::path(path).parent_path();
+  const char* problem =
+      path.empty()                           ? "is empty; give the name of the file to write"
+      : fs::is_directory(target)             ? "is a folder; give the name of a file"
+      : special || path.starts_with("/dev/") ? "is a device or a pipe; give the name of a file"
+      : !in.empty() && same_file(path, in)   ? "is the file to read; give another name to write to"
+      : !force && fs::exists(fs::symlink_status(path, ignored)) ? "exists; --force replaces it"
+                                                                : nullptr;
+  require_input(!problem, "'", path, "' ", problem ? problem : "");
   require_input(folder.empty() || fs::is_directory(folder, ignored), "'", path,
-                "' cannot be written: there is no folder '", folder.string(), "'");
+                "' cannot be written: there is no folder '", folder, "'");
 }
 
 OutputFile::OutputFile(const std::string& path, const std::string& in, bool force)
-    : path_(force ? resolved(path) : path), force_(force), temporary_(temporary_beside(path_)) {
+    : path_(path), force_(force) {
   require_output_file(path, in, force);
+  std::error_code error;
+  if (force && fs::is_symlink(path, error)) path_ = fs::canonical(path, error);
+  if (error) path_ = path;
+  temporary_ = temporary_beside(path_);
   write([](const std::string& temporary) { PendingFile{temporary}; });
 }
 
@@ -84,8 +75,8 @@ void OutputFile::write_text(const std::string& text) const {
 
 void OutputFile::commit() {
   struct stat old = {};
-  if (force_ && stat(path_.c_str(), &old) == 0) chmod(temporary_.c_str(), old.st_mode & 07777);
   const char *from = temporary_.c_str(), *to = path_.c_str();
+  if (force_ && stat(to, &old) == 0) chmod(from, old.st_mode & 07777);
   int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, force_ ? 0 : RENAME_NOREPLACE);
   if (failed != 0 && errno == EINVAL) failed = link(from, to);  // an old or remote file system
   if (failed == 0) return;

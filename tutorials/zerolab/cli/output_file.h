@@ -35,9 +35,9 @@ class OutputFile {
   void commit();
 
  private:
-  const std::string path_;  // of the file itself, links resolved
+  std::string path_;  // of the file itself, links resolved
   const bool force_;
-  const std::string temporary_;
+  std::string temporary_;
 };
 
 }  // namespace zl::cli

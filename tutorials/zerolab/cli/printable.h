@@ -1,16 +1,36 @@
 // Text from outside (file names, flag values, messages of other programs) for a terminal.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+
+#include "tensor/printable.h"
 
 namespace zl::cli {
 
 // Replaces what could control the terminal or reorder the line: control characters except line
 // feed and tab, marks of writing direction such as U+202E, and bytes that are not UTF-8. Each
-// becomes `replacement`, or if that is empty its code, such as \u001b or \xff.
-std::string printable(std::string_view text, std::string_view replacement = "");
+// becomes `replacement`, or if that is empty its code, such as \u001b.
+inline std::string printable(std::string_view text, std::string_view replacement = "") {
+  std::string all;
+  while (!text.empty()) {
+    const std::string_view character =
+        text.substr(0, std::max<size_t>(1, first_character(text).bytes));
+    const bool kept = character == "\n" || character == "\t";
+    const std::string shown = kept ? std::string(character) : zl::printable(character);
+    all += shown == character || replacement.empty() ? shown : replacement;
+    text.remove_prefix(character.size());
+  }
+  return all;
+}
+
 // The same for a text that must stay on one line, such as a file's name: \u000a for a line feed.
-std::string printable_line(std::string_view text);
+inline std::string printable_line(std::string_view text) {
+  std::string line;
+  for (const char c : printable(text))
+    line += c == '\n' ? "\\u000a" : c == '\t' ? "\\u0009" : std::string(1, c);
+  return line;
+}
 
 }  // namespace zl::cli

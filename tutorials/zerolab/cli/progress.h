@@ -15,7 +15,7 @@ namespace zl::cli {
 class Progress {
  public:
   // `label` begins each line, such as the stage that runs; it may be empty.
-  Progress(const Terminal& terminal, int64_t steps, std::string label = "");
+  Progress(const Terminal& terminal, int64_t steps, const std::string& label = "");
   // Progress over `items` pieces of work that are not training steps. Prints nothing if `quiet`.
   Progress(int64_t items, bool quiet);
   ~Progress();  // leaves the cursor at the start of a line
@@ -34,8 +34,11 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // `codes`: how many bytes of it only choose a colour.
+  void draw(const std::string& line, size_t codes = 0);
   std::string numbers(const StepRecord& record) const;
-  void rewrite(const StepRecord& record);
+  std::string eta(double done, double left) const;  // ", ETA 4s" or ""
+  bool drawn_just_now() const;
 
   Terminal terminal_;
   bool quiet_ = false;
@@ -43,7 +46,7 @@ class Progress {
   int64_t steps_, every_;  // plain lines: every how many steps
   int64_t before_ = 0;     // steps of begin_after()
   std::string label_;      // with a space behind it, or ""
-  Clock::time_point begin_, drawn_;
+  Clock::time_point begin_ = Clock::now(), drawn_;
   std::deque<StepRecord> recent_;  // the last steps, for the speed
   bool line_open_ = false;
 };

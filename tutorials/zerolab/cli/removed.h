@@ -1,4 +1,5 @@
-// What replaces commands and flags that were removed: the only table of them.
+// What replaces commands and flags that were removed: the only table of them. The program's message
+// has it, and so does tutorials/reference/removed.md.
 #pragma once
 
 #include <string>
@@ -7,8 +8,15 @@
 
 namespace zl::cli {
 
+// The command or flag, and the rest of the sentence "'bench disk' was removed; …".
 inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"draw", "the pictures are SVG files below tutorials/, edited by hand"},
+    {"train --memory-snapshot", "use '--trace FILE', whose timeline shows each rank's memory"},
+    {"compare --memory-snapshot", "use '--trace FILE', whose timelines show each rank's memory"},
+    {"plan --buffers", "use '--stages deepspeed-2', whose formulas count its bucket"},
+    {"plan --estimate", "the plan itself has the bytes that a run takes"},
+    {"plan --fragmentation", "a plan counts bytes; lesson 12 says what fragments memory"},
+    {"plan --paper", "use '--parameters 7.5e9 --ranks 64 --precision bf16', as in the paper"},
     {"bench clock", "tutorials/reference/clock.md has the errors of predictions"},
     {"bench disk", "use 'zerolab bench machine --dir DIR'"},
     {"bench random", "use './zl test --random N'"},

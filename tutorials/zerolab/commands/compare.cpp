@@ -281,15 +281,26 @@ int compare(CompareOptions options) {
 }
 
 constexpr const char* kCompareFooter =
-    R"(ddp always runs first, listed or not. The bits of all losses, gradient norms and final
-weights are compared. With one micro-batch per step the four stages promise ddp's bits. With
-several, zero1 promises ddp's bits and zero3 promises zero2's: the two pairs differ by rounding
-because they sum in different orders. zero3 then needs zero2, and zero2 zero3, which runs as well,
-and the gradient of each stage's first step must be within rounding of ddp's. zero3_hpz promises
-zero3's bits; hsdp adds in another order, and zero3_qwz and zero3_qgz round to 8 and 4 bits: the
-table says how far they are from ddp's, as a part of the bound that is checked.
-Memory and traffic are compared with closed formulas; activations, workspace and the total are
-compared with a dry run. Ψ is the number of parameters, N the number of ranks.
+    R"(ddp always runs. The bits of losses, gradient norms and final weights are compared: with one
+micro-batch per step (A = gradient_accumulation_steps = 1) all four stages promise ddp's; with
+several zero1 promises ddp's and zero3 zero2's. Bytes and traffic are compared with formulas.
+
+Examples:
+  zerolab compare
+  zerolab compare --model tiny --ranks 3 --steps 20 --stages zero1,zero3 --out runs/a
+  zerolab compare --ranks 3 --precision bf16 --set gradient_accumulation_steps=4
+  zerolab compare --device-memory 12MiB
+
+Exit codes: 0 all equal and as predicted, 1 not so, 2 usage, 3 no stage fits, 4 communication)"
+    "\f"
+    R"(
+The two pairs differ by rounding because they sum in different orders. With several micro-batches
+zero3 needs zero2, and zero2 zero3, which runs as well, and the gradient of each stage's first step
+must be within rounding of ddp's. zero3_hpz promises zero3's bits; hsdp adds in another order, and
+zero3_qwz and zero3_qgz round to 8 and 4 bits: the table says how far they are from ddp's, as a part
+of the bound that is checked.
+Activations, workspace and the total are compared with a dry run. Ψ is the number of parameters, N
+the number of ranks.
 --as puts systems as they are shipped beside the paper's stages. They are not run: closed formulas
 say what they keep and send, and the text below them says what makes the difference.
 With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
@@ -302,20 +313,15 @@ With --reproducible the four stages promise the same bits whatever N and A are, 
 the same. --ranks 1,2,3,4,6 then runs the same micro-batches on each number of ranks, and prints one
 hash of all losses, norms and weights if they agree.
 
-Examples:
-  zerolab compare
-  zerolab compare --model tiny --ranks 3 --steps 20 --stages zero1,zero3
-  zerolab compare --set gradient_accumulation_steps=4 --out runs/a
+More examples:
   zerolab compare --set gradient_accumulation_steps=4 --baseline runs/a/compare.json
-  zerolab compare --device-memory 12MiB
   zerolab compare --as paper,deepspeed-1,torch-ddp --ranks 2
   zerolab compare --ranks 2 --link-bandwidth 100MB/s --set zero_optimization.overlap_comm=true
   zerolab compare --reproducible --ranks 1,2,3,4,6 --model tiny --steps 10
   zerolab compare --device cuda --ranks 3 --precision bf16
 
-Exit codes: 0 all equal and as predicted, 1 something was not or no loss scale is small enough,
-            2 usage or configuration, 3 no stage fits, 4 communication, 70 unforeseen,
-            74 an output could not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
+Exit code 1 also means that no loss scale is small enough. Others: 70 unforeseen, 74 an output could
+not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
 
 }  // namespace
 
@@ -324,31 +330,24 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   Flags flags(app, invocation, "compare",
               "the same seed and data under several stages: equality, memory, traffic",
               [] { return compare(options); });
-  add_run_flags(flags, options);
-  flags.group("Ranks");
+  flags.group("Run");
   add_stages_flag(flags, options.stages);
-  flags.value(
-      "--as", "LIST",
-      "systems as they are shipped, predicted beside the stages that they change: deepspeed-1,\n"
-      "deepspeed-2, deepspeed-3, fsdp2, fsdp2-no-reshard, torch-ddp",
-      [&](const auto& text) { options.presets = read_presets(text); });
-  add_rank_flags(flags, options, kCompareRanks, true);
-  add_group_flags(flags, options);
-  add_link_flags(flags, options);
-  add_model_flags(flags, options);
-  add_data_flags(flags, options);
+  flags.add("--as", "LIST", options.presets, read_presets,
+            "systems as they are shipped, predicted beside the stages: deepspeed-1,\n"
+            "deepspeed-2, deepspeed-3, fsdp2, fsdp2-no-reshard, torch-ddp");
+  add_shared_flags(flags, options);
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for report.html, report.json and compare.json; must not hold a run\n"
-             "(default: none)",
+             "folder for report.html, report.json and compare.json (default: none)\f"
+             "It must not hold a run",
              options.out);
   flags.name("--baseline", "FILE", "compare.json of an earlier run that the results must equal",
              options.baseline);
+  flags.group("Output", true);
   flags.name("--trace", "FILE",
              "new files for timelines, for ui.perfetto.dev: FILE's name with -ddp, -zero1 …\n"
              "before its ending (default: none)",
              options.trace);
-  add_output_flags(flags, options);
   flags.footer(kCompareFooter);
 }
 

@@ -240,36 +240,31 @@ int init(const InitOptions& options) {
   return kFine;
 }
 
-void add_common(Flags& flags, ConfigOptions& options) {
-  flags.value("--ranks", "N", "number of ranks, for the batch sizes: up to 4096 (default 4)",
-              [&](const auto& text) { options.ranks = int(read_count(text, 1, 4096)); });
-  flags.values("--set", "KEY=VALUE", "one setting; may be given several times",
-               [&](const auto& text) { options.sets.push_back(text); });
+StageKind read_paper_stage(const std::string& text) {
+  const StageKind stage = read_stage(text);
+  require_input(parent(stage) == stage, "'", text, "' is a variant; begin with --stage ",
+                name(parent(stage)));
+  return stage;
+}
+
+OffloadDevice read_offload_to_host(const std::string& text) {
+  const OffloadDevice device = read_offload(text);
+  require_input(device != OffloadDevice::nvme,
+                "'config init' knows no folder for nvme; take cpu, then write \"nvme\" and "
+                "\"nvme_path\" into the file");
+  return device;
+}
+
+void add_common(Flags& flags, ConfigOptions& options, const char* file) {
+  flags.name("FILE", "", file, options.file);
+  flags.add(
+      "--ranks", "N", options.ranks,
+      [](const std::string& text) { return read_count(text, 1, 4096); },
+      "number of ranks, for the batch sizes: up to 4096 (default 4)");
+  flags.value(
+      "--set", "KEY=VALUE", "one setting; may be given several times",
+      [&](const auto& text) { options.sets.push_back(text); }, Flags::Takes::several);
   flags.toggle("--json", "one JSON document on stdout instead of the text", options.json);
-}
-
-void add_check(CLI::App& config, Invocation& invocation) {
-  auto options = std::make_shared<ConfigOptions>();
-  Flags flags(config, invocation, "check", "find errors in a file, and keys without effect",
-              [options] { return check(*options); });
-  flags.value("FILE", "", "a DeepSpeed JSON file",
-              [options](const auto& text) { options->file = text; });
-  add_common(flags, *options);
-  flags.toggle("--strict", "warnings count as errors", options->strict);
-  flags.footer(kCheckFooter);
-}
-
-void add_explain(CLI::App& config, Invocation& invocation) {
-  auto options = std::make_shared<ConfigOptions>();
-  Flags flags(config, invocation, "explain", "print every setting with its value and origin",
-              [options] { return explain(*options); });
-  flags.value("FILE", "", "a DeepSpeed JSON file (default: none)", [options](const auto& text) {
-    require_input(!text.empty(), "the name is empty");
-    options->file = text;
-  });
-  add_common(flags, *options);
-  flags.toggle("--keys", "print only the table of all known keys, as Markdown", options->keys);
-  flags.footer(kExplainFooter);
 }
 
 }  // namespace
@@ -277,32 +272,33 @@ void add_explain(CLI::App& config, Invocation& invocation) {
 void add_config(CLI::App& app, Invocation& invocation) {
   CLI::App& config = *app.add_subcommand("config", "DeepSpeed's JSON: check, explain, start one");
   config.require_subcommand(1);
-  add_check(config, invocation);
-  add_explain(config, invocation);
-  auto options = std::make_shared<InitOptions>();
-  Flags flags(config, invocation, "init", "print a commented file to start from",
-              [options] { return init(*options); });
-  flags.value("--stage", "STAGE", "ddp, zero1, zero2 or zero3 (default zero2)",
-              [options](const auto& text) {
-                options->stage = read_stage(text);
-                require_input(parent(options->stage) == options->stage, "'", text,
-                              "' is a variant; begin with --stage ", name(parent(options->stage)));
-              });
-  flags.value("--precision", "TYPE", "fp32, bf16 or fp16 (default fp32)",
-              [options](const auto& text) { options->precision = read_precision(text); });
-  flags.toggle("--offload", "optimizer state in host memory", options->offload);
-  flags.value("--offload-param", "WHERE",
-              "parameter shards of zero3 in host memory (cpu) or on the device (none)",
-              [options](const auto& text) {
-                options->offload_param = read_offload(text);
-                require_input(options->offload_param != OffloadDevice::nvme,
-                              "'config init' knows no folder for nvme; take cpu, then write "
-                              "\"nvme\" and \"nvme_path\" into the file");
-              });
-  flags.value("--out", "FILE", "write to FILE instead of stdout; an existing file is refused",
-              [options](const auto& text) { options->out = text; });
-  flags.toggle("--force", "replace FILE if it exists", options->force);
-  flags.footer(kInitFooter);
+  static ConfigOptions checked, explained;
+  Flags flags(config, invocation, "check", "find errors in a file, and keys without effect",
+              [] { return check(checked); });
+  add_common(flags, checked, "a DeepSpeed JSON file");
+  flags.toggle("--strict", "warnings count as errors", checked.strict);
+  flags.footer(kCheckFooter);
+
+  Flags more(config, invocation, "explain", "print every setting with its value and origin",
+             [] { return explain(explained); });
+  add_common(more, explained, "a DeepSpeed JSON file (default: none)");
+  more.toggle("--keys", "print only the table of all known keys, as Markdown", explained.keys);
+  more.footer(kExplainFooter);
+
+  static InitOptions options;
+  Flags begin(config, invocation, "init", "print a commented file to start from",
+              [] { return init(options); });
+  begin.add("--stage", "STAGE", options.stage, read_paper_stage,
+            "ddp, zero1, zero2 or zero3 (default zero2)");
+  begin.add("--precision", "TYPE", options.precision, read_precision,
+            "fp32, bf16 or fp16 (default fp32)");
+  begin.toggle("--offload", "optimizer state in host memory", options.offload);
+  begin.add("--offload-param", "WHERE", options.offload_param, read_offload_to_host,
+            "parameter shards of zero3 in host memory (cpu) or on the device (none)");
+  begin.name("--out", "FILE", "write to FILE instead of stdout; an existing file is refused",
+             options.out);
+  begin.toggle("--force", "replace FILE if it exists", options.force);
+  begin.footer(kInitFooter);
 }
 
 }  // namespace zl::cli

@@ -111,6 +111,12 @@ int launch() {
   }
 }
 
+double read_grace(const std::string& text) {
+  const double seconds = read_real(text);
+  require_input(seconds <= 1e6, "'", text, "' is not within 0 to 1e6 seconds");
+  return seconds;
+}
+
 constexpr const char* kLaunchFooter =
     R"(The flags are followed by PROGRAM and its arguments; "--" may separate them. PROGRAM is a
 command of zerolab (train, compare, …), a name on PATH or a path. All that follows belongs to it.
@@ -168,21 +174,18 @@ void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> 
   options.commands.push_back("launch");  // which then says that it is a rank itself
   Flags flags(app, invocation, "launch",
               "start the ranks of a program as processes on this machine", launch);
-  flags.group("Ranks");
-  flags.value("-n", "N", str("number of processes, 1 to ", kMostProcesses),
-              [](const auto& text) { options.ranks = int(read_count(text, 1, kMostProcesses)); });
-  flags.value("--grace", "S",
-              "seconds for the processes to end after one has failed, or after SIGTERM (default 5)",
-              [](const auto& text) {
-                options.grace = read_real(text);
-                require_input(options.grace >= 0 && options.grace <= 1e6, "'", text,
-                              "' is not within 0 to 1e6 seconds");
-              });
-  flags.toggle(
-      "--share-gpu",
-      "ranks on NCCL may share GPUs, to test NCCL on fewer GPUs than ranks; times then mean "
-      "nothing",
-      options.share_gpu);
+  flags.value("PROGRAM", "", "and its arguments; '--' may separate them from launch's flags",
+              [](const auto&) {});
+  flags.add(
+      "-n", "N", options.ranks,
+      [](const std::string& text) { return read_count(text, 1, kMostProcesses); },
+      str("number of processes, 1 to ", kMostProcesses));
+  flags.add("--grace", "S", options.grace, read_grace,
+            "seconds for the processes to end after one has failed, or after SIGTERM (default 5)");
+  flags.toggle("--share-gpu",
+               "ranks on NCCL may share GPUs, to test NCCL on fewer GPUs than ranks; times then "
+               "mean nothing",
+               options.share_gpu);
   flags.footer(kLaunchFooter);
 }
 

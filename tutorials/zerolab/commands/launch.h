@@ -7,6 +7,4 @@ namespace zl::cli {
 // keeps them for launch. Returns how many words are left.
 int take_launched_program(int argc, char** argv);
 
-inline constexpr const char* kLaunchUsage = " -n N [flags] [--] PROGRAM [ARGS…]\n";
-
 }  // namespace zl::cli

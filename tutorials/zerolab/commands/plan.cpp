@@ -192,7 +192,6 @@ bool plan_model(const PlanOptions& options, const LoadedConfig& loaded, RunRepor
 }
 
 int plan(PlanOptions options) {
-  require_machine(options.clock);
   if (options.clock.list) return list_machines(options.json);
   options.any_stage = options.stages.empty() && options.presets.empty();
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
@@ -221,6 +220,16 @@ int plan(PlanOptions options) {
 constexpr const char* kPlanFooter =
     R"(Runs one training step of the real model under the real stage on a device that holds no data,
 as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memory that it counts.
+
+Examples:
+  zerolab plan --model gpt2 --ranks 8
+  zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
+  zerolab plan --model gpt2-xl --ranks 16 --machine a100-80gb --precision bf16 --overlap on
+  zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
+
+Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
+    "\f"
+    R"(
 --parameters is the closed formula of model states alone, for any model. --as changes workspace
 only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, some kernels keep partial sums of other
 sizes, and the reference keeps full matrices.
@@ -229,18 +238,13 @@ With overlap, prefetch, reuse or reproducible sums, a line per stage says what t
 --out DIR gets report.html, a page that plays one step of each stage, and its data report.json.
 Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
 
-Examples:
-  zerolab plan --model gpt2 --ranks 8
-  zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
+More examples:
   zerolab plan --model gpt2 --set zero_optimization.overlap_comm=true
-  zerolab plan --model gpt2-xl --ranks 16 --machine a100-80gb --precision bf16 --overlap on
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
   zerolab plan --model gpt2-xl --machine h100-sxm --sweep ranks=8,64,512,4096 --stages zero1,zero3
-  zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
   zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
 
-Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits, 70 unforeseen,
-            74 an output could not be written, 130 Ctrl-C)";
+Other exit codes: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C)";
 
 }  // namespace
 
@@ -249,32 +253,21 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   Flags flags(app, invocation, "plan",
               "memory and traffic of each stage, without running it; which one fits",
               [] { return plan(options); });
-  flags.group("What");
-  flags.value("--parameters", "N",
-              "closed formula for this many parameters, such as 7.5e9, instead of a model",
-              [](const auto& text) { options.parameters = double(read_count(text, 1)); });
-  add_settings_flags(flags, options);
+  flags.group("Run");
   add_stages_flag(flags, options.stages, &options.presets);
   flags.value("--ranks", "N", "number of ranks (default 4)",
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
-  add_group_flags(flags, options);
-  flags.value("--as", "WHERE",
-              "device of the ranks, cpu, cuda or reference; it need not be here (default cpu)",
-              [](const auto& text) { options.device = read_device(text); });
-  add_threads_flag(flags, options);
-  add_backend_flag(
-      flags, options,
-      "how they communicate: threads, or nccl, which implies --as cuda, or mpi; both add in rank\n"
-      "order through scratch memory (default auto, which means threads here)");
-  add_memory_flags(flags, options, ", to see which stages fit");
-  add_save_flags(flags, options);
-  add_model_flags(flags, options);
+  flags.add("--as", "WHERE", options.device, read_device,
+            "device of the ranks: cpu, cuda or reference (default cpu)\fIt need not be here");
+  flags.value("--parameters", "N",
+              "closed formula for this many parameters, such as 7.5e9, and no model",
+              [](const auto& text) { options.parameters = double(read_count(text, 1)); });
   add_clock_flags(flags, options.clock);
+  add_shared_flags(flags, options);
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for report.html and report.json; must not hold a run (default: none)",
+             "folder for report.html and report.json (default: none)\fIt must not hold a run",
              options.out);
-  add_output_flags(flags, options);
   flags.footer(kPlanFooter);
 }
 

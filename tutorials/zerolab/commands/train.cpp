@@ -317,23 +317,23 @@ int train(TrainOptions options) {
   }
 }
 
-void add_sample_flags(Flags& flags, TrainOptions& options) {
-  flags.group("Text sample at the end");
-  flags.value("--sample", "N", "tokens to generate; 0: none (default 120)",
-              [&](const auto& text) { options.sample = read_count(text, 0, 1'000'000); });
-  flags.value("--prompt", "TEXT", "text to continue (default: a line break)",
-              [&](const auto& text) {
-                require_input(!text.empty(), "a prompt needs at least one byte");
-                options.prompt = text;
-              });
-  flags.value("--temperature", "X", "0: always the most likely token (default 0.8)",
-              [&](const auto& text) { options.temperature = read_real(text); });
-  flags.value("--top-k", "K", "choose among the K most likely tokens only (default: all)",
-              [&](const auto& text) { options.top_k = read_count(text, 1); });
+std::string read_prompt(const std::string& text) {
+  require_input(!text.empty(), "a prompt needs at least one byte");
+  return text;
 }
 
 constexpr const char* kTrainFooter =
-    R"(Settings without a flag are given by --config or --set, with DeepSpeed's names:
+    R"(Examples:
+  zerolab train --model tiny --steps 20
+  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100
+  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100 --resume
+  zerolab train --stage zero3 --ranks 3 --precision bf16 --set gradient_accumulation_steps=4
+
+--out DIR gets metrics.jsonl (one object per step), model.safetensors and report.html.
+Exit codes: 0 fine, 1 no step was made, 2 usage, 3 out of memory, 4 communication)"
+    "\f"
+    R"(
+Settings without a flag are given by --config or --set, with DeepSpeed's names:
   train_micro_batch_size_per_gpu (B, default 4), gradient_accumulation_steps (A, default 1),
   gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types,
   zero_optimization with offload_optimizer and offload_param, and the block "zerolab".
@@ -345,25 +345,20 @@ A flag wins over --set, --set over the file, the file over the defaults: AdamW, 
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
 such as 50us.
 The norm of a step, printed and in metrics.jsonl, is that of its gradient before clipping.
---out DIR gets metrics.jsonl (one object per step), model.safetensors (names of Hugging Face's
-GPT-2), and report.html, a page that plays one step, with its data report.json. 'zerolab report DIR'
-makes the page again, also of a run that was killed.
+model.safetensors has the names of Hugging Face's GPT-2. report.html is a page that plays one step,
+with its data report.json. 'zerolab report DIR' makes the page again, also of a run that was killed.
 With --save-every, SIGTERM and Ctrl-C write a checkpoint after the running step. --steps is the step
 at which training ends, so the same command with --resume finishes an interrupted run. Stage,
 ranks, micro-batch and accumulation may change then; model and optimizer may not, data only with
 --new-data.
 
-Examples:
-  zerolab train --model tiny --steps 20
-  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100
-  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100 --resume
+More examples:
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
   zerolab train --stage zero2 --ranks 2 --link-bandwidth 100MB/s --trace slow-link.json
 
-Exit codes: 0 fine, 1 all steps were skipped (0 while a dynamic loss scale is being lowered) or
-            no loss scale is small enough,
-            2 usage or configuration, 3 out of memory, 4 communication, 70 unforeseen,
-            74 an output could not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
+Exit code 1: all steps were skipped (0 while a dynamic loss scale is being lowered), or no loss
+scale is small enough. Others: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C,
+143 SIGTERM, 129 SIGHUP)";
 
 }  // namespace
 
@@ -371,29 +366,33 @@ void add_train(CLI::App& app, Invocation& invocation) {
   static TrainOptions options;
   Flags flags(app, invocation, "train", "train a GPT under one stage",
               [] { return train(options); });
-  add_run_flags(flags, options);
-  flags.group("Ranks");
-  flags.value("--stage", "STAGE",
-              "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help(),
-              [](const auto& text) { options.source.stage = read_stage(text); });
-  add_rank_flags(flags, options, kTrainRanks);
+  flags.group("Run");
+  flags.add("--stage", "STAGE", options.source.stage, read_stage,
+            "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help());
+  add_shared_flags(flags, options);
+  flags.group("Ranks", true);
   flags.toggle("--dry-run", "first predict the full peak, with activations, and check that it fits",
                options.dry_run);
-  add_group_flags(flags, options);
-  add_link_flags(flags, options);
-  add_model_flags(flags, options);
-  add_data_flags(flags, options);
-  add_sample_flags(flags, options);
-  add_checkpoint_flags(flags, options);
+  flags.group("Text sample at the end", true);
+  flags.add(
+      "--sample", "N", options.sample,
+      [](const std::string& text) { return read_count(text, 0, 1'000'000); },
+      "tokens to generate; 0: none (default 120)");
+  flags.add("--prompt", "TEXT", options.prompt, read_prompt,
+            "text to continue (default: a line break)");
+  flags.add("--temperature", "X", options.temperature, read_real,
+            "0: always the most likely token (default 0.8)");
+  flags.add(
+      "--top-k", "K", options.top_k, [](const std::string& text) { return read_count(text, 1); },
+      "choose among the K most likely tokens only (default: all)");
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for metrics, weights, report.html and checkpoints (default: none); must not\n"
-             "hold a run, except that of --resume",
+             "folder for metrics, weights, report.html and checkpoints (default: none)\f"
+             "It must not hold a run, except that of --resume",
              options.out);
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",
              options.trace);
-  add_output_flags(flags, options);
   flags.footer(kTrainFooter);
 }
 

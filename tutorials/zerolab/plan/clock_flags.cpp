@@ -7,65 +7,59 @@
 namespace zl::cli {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20;
-
 std::vector<int> read_sweep_ranks(const std::string& text) {
   const std::string setting = "ranks=";
   require_input(text.starts_with(setting) && text.size() > setting.size(), "'", text,
                 "' is no sweep; write ranks=8,64,512");
   std::vector<int> ranks;
-  for (const std::string& word : comma_list(text.substr(setting.size())))
-    ranks.push_back(int(read_count(word, 1, kMostRanks)));
-  for (const int n : ranks)
-    require_input(std::ranges::count(ranks, n) == 1, "'", text, "' has ", n, " twice");
+  for (const std::string& word : comma_list(text.substr(setting.size()))) {
+    ranks.push_back(int(read_count(word, 1, 1 << 20)));
+    require_input(std::ranges::count(ranks, ranks.back()) == 1, "'", text, "' has ", ranks.back(),
+                  " twice");
+  }
   return ranks;
+}
+
+bool read_on(const std::string& text) {
+  require_input(text == "on" || text == "off", "'", text, "' is neither on nor off");
+  return text == "on";
+}
+
+double read_deviation(const std::string& text) {
+  const double deviation = read_real(text);
+  require_input(deviation <= 2, "'", text, "' is too large; try 0.02");
+  return deviation;
 }
 
 }  // namespace
 
-void add_clock_flags(Flags& flags, ClockFlags& options) {
-  flags.group("Seconds of a step on a machine that need not be here");
-  flags.value(
-      "--machine", "NAME",
-      "a machine of --machines, or a description in a file such as ./machine.json; its GPUs\n"
-      "imply --as cuda, their memory --device-memory, and --ranks-per-node changes its nodes",
-      [&](const auto& text) {
-        require_input(!text.empty(), "the name is empty");
-        options.machine = text;
-      });
-  flags.toggle("--machines", "list the machines, and end", options.list);
-  flags.value("--overlap", "on|off",
-              "communication beside computation, with the next unit prefetched, or neither\n"
-              "(default: as configured, which is off)",
-              [&](const auto& text) {
-                require_input(text == "on" || text == "off", "'", text, "' is neither on nor off");
-                options.overlap = text == "on";
-              });
-  flags.toggle("--advise",
-               "the fastest settings that fit: stage, recomputation, offload, micro-batch, with\n"
-               "the same tokens per step; and why the next three lose. Without --stages it tries\n"
-               "the four, and hsdp on several full nodes; --overlap off tries all without overlap",
-               options.advise);
-  flags.value("--sweep", "ranks=N,N,…", "seconds of a step by number of ranks",
-              [&](const auto& text) { options.sweep_ranks = read_sweep_ranks(text); });
-  flags.value("--stragglers", "S",
-              "ranks differ: kernels of a rank take exp(S z) times as long, z standard normal\n"
-              "(default 0); every call waits for the slowest rank",
-              [&](const auto& text) {
-                options.stragglers.deviation = read_real(text);
-                require_input(options.stragglers.deviation <= 2, "'", text,
-                              "' is too large; try 0.02");
-              });
-}
-
-void require_machine(const ClockFlags& o) {
-  const char* flag = o.overlap                ? "--overlap"
-                     : o.advise               ? "--advise"
-                     : !o.sweep_ranks.empty() ? "--sweep"
-                     : o.stragglers.deviation ? "--stragglers"
-                                              : nullptr;
-  if (flag && o.machine.empty())
-    throw UsageError(str(flag, " needs a machine; give --machine NAME (--machines lists them)"));
+void add_clock_flags(Flags& flags, ClockFlags& o) {
+  const char* heading = "Seconds of a step on a machine that need not be here";
+  flags.group(heading);
+  flags.name("--machine", "NAME",
+             "one of --machines, or a description in a file such as ./machine.json\f"
+             "Its GPUs imply --as cuda, their memory --device-memory, and --ranks-per-node changes "
+             "its\nnodes",
+             o.machine);
+  flags.toggle("--machines", "list the machines, and end", o.list);
+  flags.toggle(
+      "--advise",
+      "the fastest settings that fit, and why the next three lose\f"
+      "They are stage, recomputation, offload and micro-batch, with the same tokens per\n"
+      "step. Without --stages it tries the four, and hsdp on several full nodes; --overlap "
+      "off\ntries all without overlap",
+      o.advise);
+  flags.add("--sweep", "ranks=N,N,...", o.sweep_ranks, read_sweep_ranks,
+            "seconds of a step by number of ranks");
+  flags.group(heading, true);
+  flags.add("--overlap", "on|off", o.overlap, read_on,
+            "communication beside computation, with the next unit prefetched, or neither\n"
+            "(default: as configured, which is off)");
+  flags.add("--stragglers", "S", o.stragglers.deviation, read_deviation,
+            "ranks differ: kernels of a rank take exp(S z) times as long, z standard normal\n"
+            "(default 0); every call waits for the slowest rank");
+  for (const char* flag : {"--overlap", "--advise", "--sweep", "--stragglers"})
+    flags.needs(flag, "--machine");
 }
 
 }  // namespace zl::cli

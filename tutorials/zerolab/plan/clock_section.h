@@ -18,8 +18,6 @@ struct ClockFlags {
   std::vector<int> sweep_ranks;
 };
 void add_clock_flags(Flags& flags, ClockFlags& options);
-// Throws UsageError if a flag is given that needs --machine.
-void require_machine(const ClockFlags& options);
 
 // The machine of --machine, with nodes of `ranks_per_node` ranks (0: as described). Throws
 // UsageError if they are not full with so many ranks.
