@@ -74,8 +74,8 @@ void check(const Case& c) {
 
 TEST_CASE("attention on the GPU is that of the CPU at every length and head size", "[cuda]") {
   const Dtype dtype = any_float_type();
-  const int64_t T = GENERATE(1, 2, 7, 33, 65, 130);
-  for (const int64_t D : {1, 3, 16, 64, 80}) check({1, T, 1, D, dtype});
+  const int64_t T = GENERATE(1, 2, 33, 65, 130);
+  for (const int64_t D : {3, 16, 80}) check({1, T, 1, D, dtype});
 }
 
 TEST_CASE("attention on the GPU supports heads of up to 256 channels, and its error says so",
@@ -118,12 +118,12 @@ TEST_CASE(
     "on the GPU too, what a token attends to does not depend on the tokens after it, bit for bit",
     "[cuda]") {
   const Dtype dtype = any_float_type();
-  const int64_t D = GENERATE(9, 16, 72, 128);
+  const int64_t D = GENERATE(9, 16, 72);
   Side gpu(test_gpu());
   const Case whole{1, 130, 2, D, dtype};
   const Values qkv = qkv_of(whole);
   const Output all = forward(gpu, whole, qkv);
-  for (const int64_t T : {1, 2, 32, 33, 64, 65, 97}) {
+  for (const int64_t T : {1, 32, 33, 65, 97}) {
     const Case c{1, T, 2, D, dtype};
     CAPTURE(T, D, name(dtype));
     const Output some = forward(gpu, c, Values(qkv.begin(), qkv.begin() + T * 3 * c.C()));
@@ -213,8 +213,8 @@ TEST_CASE("attention on tensor cores is the formula in double within the roundin
       GENERATE(table<Dtype, bool>({{Dtype::bf16, false}, {Dtype::f16, false}, {Dtype::f32, true}}));
   // TF32 has the 10 bits of f16: values of f16 are not rounded, weights are.
   const Dtype precision = tf32 ? Dtype::f16 : dtype;
-  const auto [T, D] = GENERATE(table<int64_t, int64_t>(
-      {{1, 64}, {1, 128}, {17, 8}, {17, 128}, {65, 24}, {65, 80}, {129, 64}, {129, 128}}));
+  const auto [T, D] =
+      GENERATE(table<int64_t, int64_t>({{1, 64}, {17, 8}, {17, 128}, {65, 80}, {129, 64}}));
   const Case c{1, T, 3, D, dtype};
   CAPTURE(name(dtype), T, D);
   const Values qkv = rounded(qkv_of(c), precision), dy = rounded(dy_of(c), precision);

@@ -13,6 +13,7 @@
 #include "tensor/random.h"
 #include "tensor/reference/reference_backend.h"
 #include "tests/device.h"
+#include "tests/pairwise.h"
 
 namespace zl::test {
 
@@ -108,6 +109,9 @@ constexpr Dtype kFloatTypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64
 
 // Runs the test once with each of them.
 inline Dtype any_float_type() { return GENERATE(from_range(kFloatTypes)); }
+inline Dtype next_float_type(SettingsRow& pick) {
+  return pick.next({Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64});
+}
 
 // Calls the kernel layer on both sides: body(side) returns the values to compare.
 template <class Body>

@@ -139,15 +139,22 @@ bool on_cpu(Side& s) { return s.memory.backend().host_addressable(); }
 
 TEST_CASE("on the GPU every kernel of the table has the bits or the values of the CPU", "[cuda]") {
   const Dtype dtype = any_float_type();
-  const auto [R, C] = GENERATE(table<int64_t, int64_t>(
-      {{0, 5},    {1, 1},   {1, 31},  {7, 1},    {7, 32},  {8, 33},   {9, 33},
-       {1, 255},  {1, 256}, {1, 257}, {31, 33},  {32, 32}, {33, 31},  {100, 70},
-       {63, 130}, {18, 1},  {9, 264}, {200, 32}, {300, 1}, {300, 33}, {33, 300}}));
+  const auto [R, C] = GENERATE(table<int64_t, int64_t>({{0, 5},
+                                                        {1, 1},
+                                                        {7, 32},
+                                                        {8, 33},
+                                                        {1, 255},
+                                                        {1, 257},
+                                                        {33, 31},
+                                                        {63, 130},
+                                                        {18, 1},
+                                                        {300, 33},
+                                                        {33, 300}}));
   for (const Row& row : kRows) {
     CAPTURE(row.name, name(dtype), R, C);
     const auto [cpu, gpu] = on_both([&](Side& s) { return row.values({s, dtype, R, C}); });
     CHECK((row.bits ? same_bits(gpu, cpu) : distance(gpu, cpu) < tolerance(dtype)));
-    if (R == 0) continue;
+    if (R == 0 || dtype != Dtype::f32) continue;
     const auto other = on_both([&](Side& s) {
       return row.values({s, dtype, R, C, on_cpu(s) ? 1u : 100u});
     });
@@ -158,8 +165,8 @@ TEST_CASE("on the GPU every kernel of the table has the bits or the values of th
 TEST_CASE("on the GPU sums of squares have the bits of the CPU at the edges of blocks and subtrees",
           "[cuda]") {
   const Dtype dtype = any_float_type();
-  const int64_t n = GENERATE(15, 16, 17, 1023, 1024, 1025, 5000, kSubtree - 1, kSubtree,
-                             kSubtree + 1, 3 * kSubtree, 5 * kSubtree + 1025, 11 * kSubtree - 7);
+  const int64_t n = GENERATE(15, 16, 17, 1023, 1024, 1025, kSubtree - 1, kSubtree, kSubtree + 1,
+                             5 * kSubtree + 1025);
   CAPTURE(name(dtype), n);
   const auto [cpu, gpu] = on_both([&](Side& s) { return squares({s, dtype, 1, n}); });
   CHECK(same_bits(gpu, cpu));
@@ -197,10 +204,9 @@ TEST_CASE("a dry run of a GPU predicts the workspace of a sum of squares", "[cud
 TEST_CASE("on the GPU a frequent token and a thousand rare ones have the bits of the CPU",
           "[cuda]") {
   const Dtype dtype = any_float_type();
-  const auto [R, V, every] =
-      GENERATE(table<int64_t, int64_t, int>({{2100, 3, 0}, {1100, 3, 0}, {1100, 1100, 7}}));
-  const int64_t C = GENERATE(3, 1030);  // one block for the columns, and two
-  if (R * C > 2'000'000) return;
+  const auto [R, V, C, every] = GENERATE(table<int64_t, int64_t, int64_t, int>(
+      {{2100, 3, 3, 0}, {1100, 1100, 3, 7}, {40, 3, 1030, 0}}));
+  if (C == 1030 && dtype != Dtype::bf16) return;  // two blocks for the columns, in one type
   CAPTURE(name(dtype), R, C, V);
   std::vector<int32_t> ids(size_t(R), 1);  // one token; or all different, in another order
   for (int64_t r = 0; every && r < R; ++r) ids[size_t(r)] = int32_t(r * every % V);
@@ -251,10 +257,11 @@ TEST_CASE("on the GPU an id outside the table gives a row of NaN and adds to no 
 }
 
 TEST_CASE("on the GPU block quantisation has the bits of the CPU, in every type", "[cuda]") {
-  const Dtype dtype = any_float_type();
-  const int bits = GENERATE(8, 4);
-  const int64_t n = GENERATE(2, 254, 256, 258, 1000);
-  const double special = GENERATE(0.5, 1e-41, std::numeric_limits<double>::infinity());
+  SettingsRow pick = any_pair({4, 2, 5, 3});
+  const Dtype dtype = next_float_type(pick);
+  const int bits = pick.next({8, 4});
+  const int64_t n = pick.next({2, 254, 256, 258, 1000});
+  const double special = pick.next({0.5, 1e-41, std::numeric_limits<double>::infinity()});
   CAPTURE(name(dtype), bits, n, special);
   Values values = random_values(3 * n, 1);
   values[size_t(n)] = special;
@@ -279,7 +286,7 @@ TEST_CASE("on the GPU normal numbers are those of the CPU, wherever they begin a
   const Dtype dtype = any_float_type();
   const int64_t first = GENERATE(0, 1, 7, 1000, (int64_t(1) << 33) + 1);
   CAPTURE(name(dtype), first);
-  for (const int64_t n : {0, 1, 2, 31, 32, 33, 511, 512, 513, 1023, 1024, 1025, 5000}) {
+  for (const int64_t n : {0, 1, 2, 33, 511, 1025, 5000}) {
     const auto [cpu, gpu] = on_both([&](Side& s) { return normal_numbers(s, first, n, dtype); });
     CAPTURE(n);
     CHECK((same_bits(gpu, cpu) || (real_gpu() && distance(gpu, cpu) <= tolerance(dtype))));

@@ -122,7 +122,7 @@ double in_bounds(const std::vector<double>& a, const std::vector<double>& b,
 TEST_CASE("layer norm on the GPU is that of the CPU, with its statistics", "[cuda]") {
   const Dtype dtype = any_float_type();
   for (const int64_t R : {0, 1, 7, 8, 17}) {
-    for (const int64_t C : {1, 5, 31, 32, 33, 300}) {
+    for (const int64_t C : {1, 31, 32, 33, 300}) {
       const NormCase c{R, C, dtype};
       CAPTURE(name(dtype), R, C);
       Side cpu(cpu_backend()), gpu(test_gpu());

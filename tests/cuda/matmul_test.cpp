@@ -83,10 +83,8 @@ Values expected(const MatmulCase& c, const Matrix& a, const Matrix& b, const Mat
   return values;
 }
 
-void check_matmul(const MatmulCase& c) {
+void check_matmul(const MatmulCase& c, Dtype dtype, bool adds) {
   require_gpu();
-  const Dtype dtype = any_float_type();
-  const bool adds = GENERATE(false, true);
   CAPTURE(name(dtype), adds, c.M, c.N, c.K, c.ta, c.tb);
   const Matrix a = whole_numbers(c.ta, c.M, c.K, 1), old = whole_numbers({}, c.M, c.N, 3);
   Matrix b = whole_numbers(c.tb, c.K, c.N, 2);
@@ -100,17 +98,22 @@ void check_matmul(const MatmulCase& c) {
 }  // namespace
 
 TEST_CASE("on the GPU the three products of a head are exact for any vocabulary", "[cuda]") {
-  const int64_t V = GENERATE(50257, 257, 15, 8, 7, 1), R = 13, C = 24;
-  SECTION("logits") { check_matmul({R, V, C, Transpose::no, Transpose::yes}); }
-  SECTION("gradient of the input") { check_matmul({R, C, V}); }
-  SECTION("gradient of the table") { check_matmul({V, C, R, Transpose::yes, Transpose::no}); }
+  SettingsRow pick = any_pair({6, 3, 4, 2});
+  const int64_t V = pick.next({50257, 257, 15, 8, 7, 1}), R = 13, C = 24;
+  const MatmulCase c = pick.next<MatmulCase>({{R, V, C, Transpose::no, Transpose::yes},
+                                              {R, C, V},
+                                              {V, C, R, Transpose::yes, Transpose::no}});
+  const Dtype dtype = next_float_type(pick);
+  check_matmul(c, dtype, pick.next({false, true}));
 }
 
 TEST_CASE("on the GPU products are exact if rows, columns and depth are odd together", "[cuda]") {
-  const Transpose ta = GENERATE(Transpose::no, Transpose::yes),
-                  tb = GENERATE(Transpose::no, Transpose::yes);
-  check_matmul(GENERATE_COPY(MatmulCase{17, 23, 29, ta, tb}, MatmulCase{9, 257, 131, ta, tb},
-                             MatmulCase{103, 9, 7, ta, tb}));
+  SettingsRow pick = any_pair({3, 2, 2, 4, 2});
+  MatmulCase c = pick.next<MatmulCase>({{17, 23, 29}, {9, 257, 131}, {103, 9, 7}});
+  c.ta = pick.next({Transpose::no, Transpose::yes});
+  c.tb = pick.next({Transpose::no, Transpose::yes});
+  const Dtype dtype = next_float_type(pick);
+  check_matmul(c, dtype, pick.next({false, true}));
 }
 
 TEST_CASE("products of logits have parts that cuBLAS can read 16 bytes at a time", "[cuda][host]") {

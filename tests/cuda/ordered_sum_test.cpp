@@ -97,7 +97,7 @@ TEMPLATE_LIST_TEST_CASE(
   const bool mean = GENERATE(false, true);
   if (mean && std::is_same_v<TestType, int32_t>) return;
   CAPTURE(ranks, mean);
-  for (const int64_t n : {0, 1, 31, 32, 33, 1023, 1024, 1025, 5000}) {
+  for (const int64_t n : {0, 1, 33, 1024, 1025}) {
     const Ranks<TestType> in = random_ranks<TestType>(ranks, n);
     for (const What what :
          {What{0, n, mean},

@@ -22,8 +22,7 @@ std::vector<int> some_gpus(bool two) {
 
 TEMPLATE_TEST_CASE("on GPUs every collective has the CPU's bits", "[cuda]", float, bf16, double,
                    int32_t) {
-  const int ranks = GENERATE(2, 3, 4);
-  const bool two = GENERATE(false, true);
+  const auto [ranks, two] = GENERATE(std::pair{2, true}, std::pair{3, false}, std::pair{4, true});
   CAPTURE(ranks, two);
   const auto where = on_test_gpus(some_gpus(two));
   const auto in = inputs<TestType>(ranks, ranks * 67);

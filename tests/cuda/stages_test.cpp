@@ -13,7 +13,7 @@ namespace {
 
 StageRunSpec on_gpu(StageKind stage, Dtype dtype, int ranks) {
   StageRunSpec spec{
-      .stage = stage, .ranks = ranks, .steps = 3, .model = {.unused_parameter = true}};
+      .stage = stage, .ranks = ranks, .steps = 2, .model = {.unused_parameter = true}};
   spec.options.precision = dtype;
   spec.backends = on_test_gpus();
   return spec;
@@ -29,10 +29,9 @@ TEST_CASE("on a GPU the four stages have the same bits, and the bytes of the for
     bool offload;
   };
   const auto [dtype, ranks, offload] =
-      GENERATE(Case{Dtype::f32, 3, false}, Case{Dtype::f32, 4, true}, Case{Dtype::bf16, 1, false},
-               Case{Dtype::bf16, 3, true}, Case{Dtype::f16, 4, false}, Case{Dtype::f16, 2, true});
+      GENERATE(Case{Dtype::f32, 3, false}, Case{Dtype::bf16, 4, true}, Case{Dtype::f16, 2, true});
   const StageRun ddp = run_stage(on_gpu(StageKind::ddp, dtype, ranks));
-  REQUIRE(ddp.losses.size() == 3);
+  REQUIRE(ddp.losses.size() == 2);
   for (const StageKind stage : {StageKind::zero1, StageKind::zero2, StageKind::zero3}) {
     StageRunSpec spec = on_gpu(stage, dtype, ranks);
     spec.offload = offload;
@@ -93,10 +92,10 @@ TEST_CASE("on a GPU overlap and reproducible sums keep bits and bytes", "[cuda][
     return spec;
   };
   const StageRun alone = run_stage(with_ranks(StageKind::ddp, 1, true));
-  for (const StageKind stage : kStages) {
+  for (const StageKind stage : {StageKind::zero1, StageKind::zero3}) {
     CAPTURE(name(stage));
     StageRunSpec spec = with_ranks(stage, 3, true);
-    spec.offload = stage == StageKind::zero1 || stage == StageKind::zero3;
+    spec.offload = true;
     spec.options.overlap = {
         .overlap_comm = true, .prefetch_bucket_size = 1, .max_reuse_distance = 1};
     spec.run = run_ranks;  // without lanes: a GPU has streams

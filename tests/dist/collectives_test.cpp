@@ -5,7 +5,6 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <catch2/generators/catch_generators_range.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <random>
@@ -190,13 +189,14 @@ using AnyType = std::tuple<float, bf16, f16, double, int32_t>;
 
 TEMPLATE_LIST_TEST_CASE("every collective gives every rank what it should have, bit for bit",
                         "[dist]", AnyType) {
-  const int ranks = GENERATE(from_range(ranks_up_to(8)));
+  const int ranks = GENERATE(1, 2, 3, 5, 8);
+  if (kThreadSanitizer && ranks != 3) return;
   std::vector<std::string> wrong(size_t(ranks), "not said");
   run_ranks(
       ranks,
       [&](Communicator& comm) {
         Rank rank(comm);
-        wrong[size_t(comm.rank())] = wrong_steps<TestType>(rank, kThreadSanitizer ? 5000 : 40'000);
+        wrong[size_t(comm.rank())] = wrong_steps<TestType>(rank, kThreadSanitizer ? 5000 : 10'000);
       },
       within(std::chrono::seconds(60)));
   CHECK(wrong == std::vector<std::string>(size_t(ranks)));

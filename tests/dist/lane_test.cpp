@@ -235,44 +235,6 @@ TEST_CASE("a link delays each call, and computation hides the delay", "[dist][ti
   CHECK(shown.exposed > 2 * hidden.exposed);
 }
 
-TEST_CASE("a rank that throws with calls in flight ends all ranks, and keeps no memory", "[dist]") {
-  const int ranks = GENERATE(1, 2, 3, 5);
-  const auto timeout = GENERATE(0ms, 20000ms);
-  for (int bad = 0; bad < ranks; ++bad) {
-    std::vector<int64_t> live(size_t(ranks), -1);
-    const Outcome result = outcome(
-        ranks,
-        [&](Communicator& comm) {
-          Rank rank(comm);
-          try {
-            const int n = comm.size(), next = (comm.rank() + 1) % n,
-                      before = (comm.rank() + n - 1) % n;
-            Work sum = comm.all_reduce(rank.filled(1013, 1), Reduction::sum, kName),
-                 gathered = comm.all_gather(rank.filled(64 * n, 1), kName),
-                 received = comm.receive(rank.empty(9), before, kName);
-            if (comm.rank() == bad) throw std::out_of_range("it broke");
-            Work sent = comm.send(rank.filled(9, 1), next, kName);
-            received.wait();  // from `bad`, which does not send
-            sent.wait();
-            gathered.wait();
-            sum.wait();
-            comm.barrier(kName).wait();
-          } catch (...) {
-            live[size_t(comm.rank())] = rank.memory.ledger().live(MemoryUse::gradient);
-            throw;
-          }
-        },
-        lanes(timeout));
-    CAPTURE(ranks, bad, timeout.count());
-    CHECK(result.thrown == "it broke");
-    CHECK(live == std::vector<int64_t>(size_t(ranks), 0));
-    for (int r = 0; r < ranks; ++r)
-      if (r != bad)
-        CHECK_THAT(result.errors[size_t(r)], ContainsSubstring(str("rank ", bad, " stopped: ")));
-    CHECK(result.took < 5s);
-  }
-}
-
 TEST_CASE("a rank that is late for a call in flight is named, with phase and unit of the issue",
           "[dist]") {
   const Outcome result = outcome(

@@ -167,14 +167,13 @@ Result measure(const Run& run) {
 
 bool recording() { return variable("ZEROLAB_RECORD_GOLDEN") == "1"; }
 
-void check_or_record(bool in_process, const std::function<Result(const Run&)>& measure) {
+void check_or_record() {
   if (const std::string why = other_bits_expected(); !why.empty()) SKIP(why);
   const std::string shown = variable("ZEROLAB_SHOW_GOLDEN");
   std::vector<Run> runs = frozen();
   std::string file;
   for (Run& run : runs) {
-    if (run.command.starts_with("in_process ") == in_process &&
-        (shown.empty() || run.name == shown)) {
+    if (shown.empty() || run.name == shown) {
       INFO(run.name << "\n  " << run.command);
       const Result now = measure(run);
       if (!shown.empty()) std::cout << text(now.items);

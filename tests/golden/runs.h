@@ -4,12 +4,11 @@
 //     ddp, 3 ranks | 0f3c…, exit 0, loss 5.25, norm 1.75, peak 918324 B, sent 370736 B
 //
 // The first word is who runs the command: zerolab, or the program on_fake (a fake NCCL),
-// on_emulator (an emulated GPU), own_model (tutorials/own_model.cpp), or in_process
-// (own_model_test.cpp). "NAME=x" before it is a variable of the environment. Of a run whose name
-// begins with "keys of", the paths of the JSON document count instead of the values.
+// on_emulator (an emulated GPU), or own_model (tutorials/own_model.cpp). "NAME=x" before it is a
+// variable of the environment. Of a run whose name begins with "keys of", the paths of the JSON
+// document count instead of the values.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -37,10 +36,9 @@ Result measure(const Run& run);
 
 // Whether ZEROLAB_RECORD_GOLDEN=1 asks to rewrite runs.txt with what the runs give now.
 bool recording();
-// Measures the runs whose command begins with in_process, or all others, and checks that each gives
-// what was recorded; skipped where a build has other bits. While recording, it writes down what
-// each gives instead.
-void check_or_record(bool in_process, const std::function<Result(const Run&)>& measure);
+// Measures all runs, and checks that each gives what was recorded; skipped where a build has other
+// bits. While recording, it writes down what each gives instead.
+void check_or_record();
 // "" if the run gives what was recorded; else both, all that it gives now, and how to go on.
 std::string difference(const Run& recorded, const Result& now);
 

@@ -10,6 +10,7 @@
 #include "tensor/kernels.h"
 #include "tests/dist/steps.h"
 #include "tests/nccl/fake/fake_ranks.h"
+#include "tests/pairwise.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -46,7 +47,7 @@ bool near(const Buffers<T>& in, const std::vector<T>& a, const std::vector<T>& b
 TEMPLATE_TEST_CASE("NCCL in order: every collective does what it does among threads", "[nccl]",
                    ZL_ALL_TYPES) {
   const int ranks = GENERATE(from_range(ranks_up_to(4)));
-  const bool lagging = GENERATE(false, true);
+  const bool lagging = (ranks % 2 == 1) == (sizeof(TestType) == 4);
   std::vector<std::string> wrong(size_t(ranks), "not said");
   const auto ended = fake_outcome(ranks, {.lagging = lagging}, [&](Rank& rank) {
     wrong[size_t(rank.comm.rank())] = wrong_steps<TestType>(rank, 1009);
@@ -57,28 +58,31 @@ TEMPLATE_TEST_CASE("NCCL in order: every collective does what it does among thre
 
 TEMPLATE_TEST_CASE("NCCL in order: sums that start with the sum before are one long sum in order",
                    "[nccl]", float, bf16, double) {
-  const int ranks = GENERATE(from_range(ranks_up_to(4)));
-  const Place place = GENERATE(Place::cpu, Place::lagging, Place::emulated);
+  SettingsRow pick = any_pair({4, 3, 2});
+  const int ranks = pick.next({1, 2, 3, 4});
+  const Place place = pick.next({Place::cpu, Place::lagging, Place::emulated});
+  const Collective kind = pick.next({Collective::all_reduce, Collective::reduce_scatter});
+  if (kThreadSanitizer && ranks != 3) return;
   if (place == Place::emulated) require_emulator();
-  for (const Collective kind : {Collective::all_reduce, Collective::reduce_scatter})
-    for (const int64_t odd : {1, 67, 1009}) {
-      CAPTURE(ranks, int(place), name(kind), odd);
-      const auto in =
-          inputs<TestType>(ranks, 3 * odd * (kind == Collective::all_reduce ? 1 : ranks));
-      const auto run = [&](bool starts) {
-        return after_nccl<TestType>(
-            in, [&](Communicator& comm, const Tensor& t) { sum_thirds(comm, t, kind, starts); },
-            {.lagging = place == Place::lagging, .emulated = place == Place::emulated});
-      };
-      CHECK(last_third_is(summed_thirds(in), run(true), kind));
-      CHECK_FALSE(last_third_is(summed_thirds(in), run(false), kind));
-    }
+  for (const int64_t odd : {1, 1009}) {
+    CAPTURE(ranks, int(place), name(kind), odd);
+    const auto in = inputs<TestType>(ranks, 3 * odd * (kind == Collective::all_reduce ? 1 : ranks));
+    const auto run = [&](bool starts) {
+      return after_nccl<TestType>(
+          in, [&](Communicator& comm, const Tensor& t) { sum_thirds(comm, t, kind, starts); },
+          {.lagging = place == Place::lagging, .emulated = place == Place::emulated});
+    };
+    CHECK(last_third_is(summed_thirds(in), run(true), kind));
+    CHECK_FALSE(last_third_is(summed_thirds(in), run(false), kind));
+  }
 }
 
 TEMPLATE_TEST_CASE("NCCL's own sums are right but for rounding, and without scratch", "[nccl]",
                    ZL_ALL_TYPES) {
-  const int ranks = GENERATE(from_range(ranks_up_to(4)));
-  const bool lagging = GENERATE(false, true), scattered = GENERATE(false, true);
+  SettingsRow pick = any_pair({4, 2, 2});
+  const int ranks = pick.next({1, 2, 3, 4});
+  const bool lagging = pick.next({false, true}), scattered = pick.next({false, true});
+  if (kThreadSanitizer && ranks != 3) return;
   const Reduction reduction = std::is_same_v<TestType, int32_t> ? Reduction::sum : Reduction::mean;
   CAPTURE(ranks, lagging, scattered);
   const auto in = inputs<TestType>(ranks, ranks * 67);
@@ -162,31 +166,4 @@ TEST_CASE("NCCL: data moves while the rank waits, not before, also where a Work 
   CHECK_THROWS_WITH(after_nccl<float>(in, dropping, {.lagging = true}),
                     ContainsSubstring("dropped the Work of all_gather 'h.1 gradient'"));
   CHECK(all_same_bits(behind, gathered));
-}
-
-TEST_CASE("NCCL: several reductions in flight, waited for in any order", "[nccl]") {
-  const bool reversed = GENERATE(false, true);
-  const bool lagging = GENERATE(false, true);
-  const auto in = inputs<float>(3, 3 * 40);
-  const auto program = [reversed](bool in_flight) {
-    return [=](Communicator& comm, const Tensor& t) {
-      const Tensor first = t.slice(0, {60}), second = t.slice(60, {60});
-      std::vector<Work> works;
-      works.push_back(comm.all_reduce(first, Reduction::mean, {"first", Purpose::gradient}));
-      if (!in_flight) works[0].wait();
-      works.push_back(comm.reduce_scatter(second, Reduction::sum, {"second", Purpose::gradient}));
-      if (reversed) std::swap(works[0], works[1]);
-      for (Work& work : works) work.wait();
-      const TimeSpent reduce = comm.log().times().at(Collective::all_reduce),
-                      scatter = comm.log().times().at(Collective::reduce_scatter);
-      if (reduce.calls != 1 || scatter.calls != 1) throw std::logic_error("calls");
-      for (const TimeSpent& time : {reduce, scatter})
-        if (time.waited < 0 || time.waited > time.nanoseconds) throw std::logic_error("times");
-      if (comm.log().rows().size() != 2) throw std::logic_error("rows");
-      comm.all_gather(second, {"all", Purpose::check}).wait();
-    };
-  };
-  const auto several = after_nccl<float>(in, program(true), {.lagging = lagging}),
-             one_by_one = after<float>(in, program(false));
-  CHECK(all_same_bits(several, one_by_one));
 }

@@ -77,32 +77,6 @@ TEST_CASE("a common factor of all gradients is named with what it means", "[stag
   CHECK_THAT(meaning(5), ContainsSubstring("every gradient is 5 x ddp's"));
 }
 
-TEST_CASE("micro-batches and ranks that are missing are named", "[stages]") {
-  const Gradients g;
-  const auto mean_of = [&](size_t a) {
-    FlatValues mean(size_t(g.layout.size()), 0.0f);
-    for (const FlatValues& values : g.alone[a])
-      for (size_t i = 0; i < mean.size(); ++i) mean[i] += values[i] / 3;
-    return mean;
-  };
-  CHECK_THAT(g.diagnose(g.shards(mean_of(1))).meaning,
-             StartsWith("only the last micro-batch's gradient is there"));
-  CHECK_THAT(g.diagnose(g.shards(mean_of(0))).meaning,
-             StartsWith("only the first micro-batch's gradient is there"));
-  FlatValues grown = g.right();
-  const FlatValues first = mean_of(0);
-  for (size_t i = 0; i < grown.size(); ++i) grown[i] += first[i];
-  CHECK_THAT(g.diagnose(g.shards(grown)).meaning, StartsWith("grows with each micro-batch"));
-  std::vector<FlatValues> own;
-  for (size_t r = 0; r < 3; ++r) {
-    FlatValues sum = g.alone[0][r];
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += g.alone[1][r][i];
-    own.push_back(g.layout.shards(sum, int(r)));
-  }
-  CHECK_THAT(g.diagnose(own).meaning,
-             ContainsSubstring("its local data only: it was never reduced"));
-}
-
 TEST_CASE("a rank that takes another rank's shard is named", "[stages]") {
   const Gradients g;
   const FlatValues first = g.layout.shards(g.right(), 0), second = g.layout.shards(g.right(), 1);
@@ -110,34 +84,6 @@ TEST_CASE("a rank that takes another rank's shard is named", "[stages]") {
         "right on rank 0 only: every rank takes the first shard");
   CHECK(g.diagnose({first, second, second}).meaning ==
         "right on ranks 0 and 1 only: rank 2 takes the shard of rank 1");
-}
-
-TEST_CASE("weights that were updated in part are told apart", "[stages]") {
-  const Gradients g;
-  const FlatValues before = g.right(), after = g.right(1.5f);
-  const auto diagnose = [&](const std::vector<FlatValues>& of_ranks) {
-    return diagnose_weights({g.layout, before, after}, of_ranks);
-  };
-  CHECK_FALSE(diagnose({after, after, after}).found());
-  CHECK_THAT(diagnose({before, before, before}).meaning, StartsWith("no parameter has changed"));
-  // Element i of rank r's shards comes from one vector, the others' from the other.
-  const auto mixed = [&](const FlatValues& own, const FlatValues& others, int rank) {
-    FlatValues all = others;
-    for (int64_t i = 0; i < g.layout.size() / 3; ++i) {
-      const size_t at = size_t(g.layout.position(rank, i));
-      all[at] = own[at];
-    }
-    return all;
-  };
-  CHECK_THAT(
-      diagnose({mixed(after, before, 0), mixed(after, before, 1), mixed(after, before, 2)}).meaning,
-      ContainsSubstring("were not all-gathered after the update"));
-  const FlatValues first = mixed(after, before, 0), two = mixed(before, after, 2);
-  CHECK_THAT(diagnose({first, first, first}).meaning,
-             StartsWith("only the first shard has changed"));
-  CHECK_THAT(diagnose({two, two, two}).meaning,
-             StartsWith("only the shards of ranks 0 and 1 have changed"));
-  CHECK_THAT(diagnose({after, after, before}).meaning, ContainsSubstring("different parameters"));
 }
 
 TEST_CASE("no stage of the library has a diagnosis", "[stages]") {

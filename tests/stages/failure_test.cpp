@@ -59,13 +59,13 @@ TEST_CASE(
   const StageRun healthy = run_stage(spec_of(stage));
   const int64_t calls = collectives_of(stage);
   REQUIRE(calls >= 5);
-  for (int rank = 0; rank < 3; ++rank)
-    for (int64_t n = 1; n <= calls; ++n) {
-      CAPTURE(name(stage), name(kind), rank, n);
-      const auto begin = Clock::now();
-      REQUIRE_THROWS_AS(run_stage(with_fault(spec_of(stage), rank, kind, n)), Fault);
-      REQUIRE(Clock::now() - begin < std::chrono::seconds(6));
-    }
+  for (int64_t n = 1; n <= calls; ++n) {
+    const int rank = int(n + int(kind)) % 3;
+    CAPTURE(name(stage), name(kind), rank, n);
+    const auto begin = Clock::now();
+    REQUIRE_THROWS_AS(run_stage(with_fault(spec_of(stage), rank, kind, n)), Fault);
+    REQUIRE(Clock::now() - begin < std::chrono::seconds(6));
+  }
   CHECK_THROWS_AS(run_stage(with_fault(spec_of(stage), 0, kind, calls)), Fault);
   CHECK_NOTHROW(run_stage(
       with_fault(spec_of(stage), 0, kind, calls + 1000)));  // the twin: there is no such call
@@ -76,20 +76,20 @@ TEST_CASE(
     "an allocation that fails, whichever it is, ends all ranks with OutOfMemory that names it",
     "[stages]") {
   const StageKind stage = any_stage();
-  const int rank = GENERATE(0, 2);
   const StageRun healthy = run_stage(spec_of(stage));
-  std::atomic<int64_t> before = 0, allocations = 0;
+  std::atomic<int64_t> before = 0, allocations = 0;  // as many on each rank
   StageRunSpec counted = spec_of(stage);
   counted.at_start = [&](Stage&, OddModel&, Communicator& comm, Memory& m) {
-    if (comm.rank() == rank) before = m.allocations();
+    if (comm.rank() == 0) before = m.allocations();
   };
   counted.after_step = [&](Stage&, OddModel&, Communicator& comm, Memory& m) {
-    if (comm.rank() == rank) allocations = m.allocations() - before;
+    if (comm.rank() == 0) allocations = m.allocations() - before;
   };
   run_stage(counted);
   REQUIRE(allocations > 50);
   for (int64_t k = 1; k <= allocations; ++k) {
     StageRunSpec spec = spec_of(stage);
+    const int rank = int(k % 3);
     spec.at_start = [=](Stage&, OddModel&, Communicator& comm, Memory& m) {
       if (comm.rank() == rank) m.fail_at(k);
     };
@@ -135,7 +135,7 @@ TEST_CASE("a device that holds everything at rest but not the gather of one bloc
 TEST_CASE("a rank that comes late, ends early or skips a unit is named within the timeout",
           "[stages]") {
   const StageKind stage = any_stage();
-  const int rank = GENERATE(0, 1, 2);
+  const int rank = stage_number(stage) % 3;
   StageRunSpec late = spec_of(stage);
   late.rank_options.timeout = std::chrono::milliseconds(100);
   late.after_backward = [=](Stage&, OddModel&, Communicator& comm, Memory&) {

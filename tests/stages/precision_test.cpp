@@ -6,6 +6,7 @@
 
 #include "stages/weights.h"
 #include "tensor/kernels.h"
+#include "tests/pairwise.h"
 #include "tests/stages/engine_run.h"
 #include "tests/stages/stage_run.h"
 
@@ -45,9 +46,10 @@ int64_t sent(const StageRun& run, Purpose purpose) {
 TEST_CASE(
     "in bf16 and fp16 all four stages have the same bits, whatever gradients are added and sent in",
     "[stages]") {
-  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
-  const int ranks = GENERATE(1, 2, 3);
-  const int accumulation = GENERATE(0, 1), communication = GENERATE(0, 1, 3);
+  SettingsRow pick = any_pair({2, 3, 2, 3});
+  const Dtype dtype = pick.next({Dtype::bf16, Dtype::f16});
+  const int ranks = pick.next({1, 2, 3}), accumulation = pick.next({0, 1}),
+            communication = pick.next({0, 1, 3});
   CAPTURE(name(dtype), ranks, accumulation, communication);
   StageRunSpec spec = mixed(dtype, ranks);
   spec.options.grad_accum_dtype = type_or_none(accumulation, dtype);
@@ -108,9 +110,10 @@ TEST_CASE(
     "after every step the parameters are the rounding of the master copy (MG #6336, CA "
     "807e01a4b)",
     "[stages]") {
-  const StageKind stage = any_stage();
-  const Dtype dtype = GENERATE(Dtype::bf16, Dtype::f16);
-  const int steps = GENERATE(0, 3);  // after initialisation, too
+  SettingsRow pick = any_pair({4, 2, 2});
+  const StageKind stage = pick.next_stage();
+  const Dtype dtype = pick.next({Dtype::bf16, Dtype::f16});
+  const int steps = pick.next({0, 3});  // after initialisation, too
   StageRunSpec spec = mixed(dtype, 3);
   spec.stage = stage;
   spec.steps = steps;
@@ -146,10 +149,11 @@ TEST_CASE("loaded weights reach the master copy in full", "[stages]") {
 
 TEST_CASE("bytes in mixed precision are 2+2+12, at rest and at the peak, in every stage",
           "[stages]") {
-  const StageKind stage = any_stage();
-  const int ranks = GENERATE(1, 3);
-  const int accumulation = GENERATE(0, 1), communication = GENERATE(0, 1, 2);
-  const int64_t bucket = GENERATE(1, 1'000'000);
+  SettingsRow pick = any_pair({4, 2, 2, 3, 2});
+  const StageKind stage = pick.next_stage();
+  const int ranks = pick.next({1, 3}), accumulation = pick.next({0, 1}),
+            communication = pick.next({0, 1, 2});
+  const int64_t bucket = pick.next({1, 1'000'000});
   StageRunSpec spec{
       .stage = stage, .ranks = ranks, .micro_batches = 2, .steps = 2, .model = {.blocks = 3}};
   spec.options.precision = Dtype::bf16;

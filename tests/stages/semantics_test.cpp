@@ -10,6 +10,7 @@
 
 #include "stages/weights.h"
 #include "tensor/kernels.h"
+#include "tests/pairwise.h"
 #include "tests/stages/engine_run.h"
 #include "tests/stages/stage_run.h"
 
@@ -226,11 +227,12 @@ TEST_CASE("a unit that runs twice adds both gradients and is reduced once", "[st
 TEST_CASE(
     "the norm is that of the mean gradient over ranks and micro-batches, without the loss scale",
     "[stages]") {
-  const StageKind stage = any_stage();
-  const int micro_batches = GENERATE(1, 4);
-  const double scale = GENERATE(1.0, 1024.0);
+  SettingsRow pick = any_pair({4, 4, 2, 2});
+  const StageKind stage = pick.next_stage();
+  const int ranks = pick.next({1, 2, 3, 8}), micro_batches = pick.next({1, 4});
+  const double scale = pick.next({1.0, 1024.0});
   StageRunSpec spec{.stage = stage,
-                    .ranks = 2,
+                    .ranks = ranks,
                     .micro_batches = micro_batches,
                     .steps = 1,
                     .model = {.unused_parameter = true},
@@ -257,25 +259,31 @@ TEST_CASE(
                     .lr = 1,
                     .scale = 256};
   spec.options.optimizer.kind = OptimizerKind::sgd;  // the weights move by lr * factor * gradient
-  StageRunSpec still = spec, open = spec;
-  still.steps = 0;
-  open.max_norm = 0;
-  const StageKind stage = any_stage();
-  still.stage = open.stage = stage;
-  const StageRun before = run_stage(frozen(still, "block1.down")),
-                 full = run_stage(frozen(open, "block1.down"));
-  StageRunSpec clipped_spec = open;
-  clipped_spec.max_norm = full.norms[0] / 4;
-  const StageRun clipped = run_stage(frozen(clipped_spec, "block1.down"));
+  SettingsRow pick = any_pair({4, 3});
+  spec.stage = pick.next_stage();
+  spec.options.precision = pick.next({Dtype::f32, Dtype::bf16, Dtype::f16});
+  CAPTURE(name(spec.stage), name(spec.options.precision));
+  const auto with_limit = [&](double max_norm) {
+    spec.max_norm = max_norm;
+    return run_stage(frozen(spec, "block1.down"));
+  };
+  const StageRun full = with_limit(0);
+  const double norm = full.norms[0];
+  CHECK(with_limit(1000 * norm).same_bits(full));
+  const StageRun clipped = with_limit(norm / 4);
   CHECK(clipped.norms == full.norms);  // it is reported as it was before clipping
+  CHECK_FALSE(clipped.same_bits(full));
+  spec.steps = 0;
+  const StageRun before = with_limit(0);
+  const auto weight = [](const StageRun& run, size_t i) {  // in fp32
+    return double((run.master.empty() ? run.weights : run.master)[i]);
+  };
   double largest = 0;
   for (size_t i = 0; i < full.weights.size(); ++i) {
-    const double expected = (double(full.weights[i]) - double(before.weights[i])) / 4;
-    largest = std::max(largest,
-                       std::abs(double(clipped.weights[i]) - double(before.weights[i]) - expected));
+    const double moved = weight(full, i) - weight(before, i);
+    largest = std::max(largest, std::abs(weight(clipped, i) - weight(before, i) - moved / 4));
   }
   CHECK(largest < 1e-5);
-  CHECK(clipped.weights != full.weights);
 }
 
 TEST_CASE(

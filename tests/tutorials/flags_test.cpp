@@ -50,6 +50,7 @@ TEST_CASE("--help of a lesson shows its question, its flags and the exit codes",
 
 TEST_CASE("--json is one document with every number and check", "[tutorials]") {
   for (const std::string& name : lesson_names()) {
+    if (name.starts_with("13")) continue;  // it takes seconds; lessons_test.cpp reads its document
     const nlohmann::json document = nlohmann::json::parse(lesson_document(name, "--ranks 2"));
     CAPTURE(name, document.dump(1));
     CHECK(document.at("schema") == 1);
@@ -83,7 +84,7 @@ TEST_CASE("a wrong prediction gets its error and the formula", "[tutorials]") {
 
 TEST_CASE("a bound is predicted right from what was measured up to it", "[tutorials]") {
   // The largest loss scale that fits is 2^16; the bound is 16 + log2 128 = 23.
-  for (const int said : {0, 15, 16, 20, 23, 24, 39}) {
+  for (const int said : {15, 16, 23, 24}) {
     const std::string number = std::to_string(said);
     const std::string out = run_lesson("09_precision", "--predict first_that_fits=" + number).out;
     CAPTURE(out);

@@ -43,7 +43,19 @@ for word in "${words[@]}"; do
 done
 [ -z "${says:-}" ] || { echo "$says" >&2; exit 1; }
 [[ ${words[*]} != *zerolab_nvcc.cu* ]] || exit 0   # a trial, in seconds less than the real one
-exec "$real" "-ccbin=$(cat "$work/works")" "${words[@]}"
+# CMake asks about the real one each time it configures: the same files, which are compiled once.
+for ((i = 0; i < ${#words[@]}; ++i)); do [ "${words[i]}" != -o ] || object=${words[i + 1]}; done
+kept=$work/kept real=("$real" "-ccbin=$(cat "$work/works")" "${words[@]}")
+case ${words[*]} in
+  *CMakeCUDACompilerABI.cu*)
+    [ -e "$kept.o" ] || { "${real[@]}" && cp "$object" "$kept.o"; } || exit
+    cp "$kept.o" "$object" ;;
+  *CMakeCUDACompilerId.cu*)
+    [ -e "$kept" ] || { "${real[@]}" >"$kept.txt" 2>&1 && cp -r . "$kept"; } || exit
+    cp -r "$kept/." .
+    cat "$kept.txt" ;;
+  *) exec "${real[@]}" ;;
+esac
 TEXT
 printf '#!/bin/bash\n[ ! -e "%s/gpu" ] || { echo 9.0; exit; }\nexit 9\n' "$work" >"$work/bin/nvidia-smi"; chmod +x "$work"/bin/*
 
@@ -58,7 +70,10 @@ configure() {
   : >"$work/refused"
   while [ $# != 0 ] && [ "$1" != -- ]; do echo "$1" >>"$work/refused"; shift; done
   rm -rf "$work/build"
+  mkdir -p "$work/build"
+  [ ! -d "$work/cxx" ] || cp -r "$work/cxx" "$work/build/CMakeFiles"   # what CMake found out about g++-13
   again "${@:2}"
+  [ -d "$work/cxx" ] || { mkdir "$work/cxx"; cp -r "$work/build/CMakeFiles"/[0-9]* "$work/cxx"; }
 }
 again() {
   PATH=$work/bin:$work/compilers:$PATH cmake -S "$work/project" -B "$work/build" -G Ninja \
@@ -73,17 +88,18 @@ configure --
 check "without a GPU or a chosen architecture the part is left out, and the result says what builds it" \
   says "CUDA: OFF" "not compiled: there is nvcc 12.0, and nvidia-smi lists no GPU that it compiles for; CUDAARCHS=90" "or ZEROLAB_CUDA=ON builds it all the same"
 touch "$work/gpu"; again
-check "where there is a GPU it is built for that" says "CUDA: ON" "compiled by nvcc 12.0 for 90"
+check "where there is a GPU it is built for that" says "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 90"
+check "nvcc gets the compiler of the C++ code, nothing is said about it, nor about PTX" \
+  says "host: $work/compilers/g++-13" "!PTX only"
 rm "$work/gpu"; again
 check "and left out again once there is none" says "CUDA: OFF" "lists no GPU"
-configure -- "-DCMAKE_CUDA_ARCHITECTURES=80;90-virtual"
-check "nvcc gets the compiler of the C++ code, nothing is said about it, nor about PTX beside a real architecture" \
-  says "host: $work/compilers/g++-13" "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 80 and 90-virtual" "!PTX only"
 configure g++-13 -- -DCMAKE_CUDA_ARCHITECTURES=80-virtual
 check "else the one that nvcc takes by itself, and the result says why" \
   says "compiled by nvcc 12.0 with the host compiler that it takes by itself, $refused 80-virtual"
 check "a build that has PTX only is announced, with what avoids it and where the result is kept" \
   says "PTX only: the driver compiles the kernels at their first use" "CUDAARCHS=86" "CUDA_CACHE_PATH"
+again
+check "architectures that the user chose stay" says "80-virtual, PTX only"
 echo nvtx >"$work/without"
 chosen=("host: $work/compilers/g++-12" "compiled by nvcc 12.0 with g++-12, $refused")
 configure g++-13 default g++-14 -- -DZEROLAB_CUDA=ON
@@ -97,9 +113,6 @@ sed -i 's/^\(CMAKE_CUDA\|ZEROLAB_CHOSEN\)_ARCHITECTURES:\([^=]*\)=.*/\1_ARCHITEC
   "$work/build/CMakeCache.txt"
 again
 check "architectures that an older version chose are chosen again" says "and 80-virtual"
-configure -- -DCMAKE_CUDA_ARCHITECTURES=75-virtual
-again
-check "those that the user chose stay" says "compiled by nvcc 12.0 for 75-virtual, PTX only"
 export CUDAARCHS=80
 configure "${all[@]}" --
 check "if nvcc refuses all, the CPU is left; AUTO breaks no build" [ "$code" = 0 ]
@@ -108,8 +121,9 @@ check "and the result names what was tried, why, and what to install" says "CUDA
   "gcc versions later than 12 are not supported"
 CUDAHOSTCXX=$work/compilers/g++-13 configure g++-13 --
 check "a compiler that the user names is not replaced" says "not compiled: nvcc 12.0 refuses g++-13 ("
-configure g++-13 -- "-DCMAKE_CUDA_HOST_COMPILER=$work/compilers/g++-11"
+configure g++-13 -- "-DCMAKE_CUDA_HOST_COMPILER=$work/compilers/g++-11" "-DCMAKE_CUDA_ARCHITECTURES=80;90-virtual"
 check "one that works is taken" says "host: $work/compilers/g++-11"
+check "nothing is said about PTX beside a real architecture" says "compiled by nvcc 12.0 for 80 and 90-virtual" "!PTX only"
 configure "${all[@]}" -- -DZEROLAB_CUDA=ON
 check "ON ends the configuration" [ "$code" != 0 ]
 check "and names the reason" says "ZEROLAB_CUDA is ON, but nvcc 12.0 refuses"

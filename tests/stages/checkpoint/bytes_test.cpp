@@ -14,6 +14,7 @@
 #include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"
 #include "tensor/io/safetensors.h"
+#include "tests/pairwise.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 
 using namespace zl;
@@ -73,16 +74,16 @@ TrainingResult run(const TrainingSpec& spec) { return run_training(spec); }
 }  // namespace
 
 TEST_CASE("the ranks write every byte of a checkpoint once, each its own shard", "[stages]") {
-  const StageKind stage =
-      GENERATE(StageKind::ddp, StageKind::zero1, StageKind::zero2, StageKind::zero3);
-  const int ranks = GENERATE(1, 3, 4);
   struct Case {
     OptimizerKind kind;
     double momentum;
     int64_t bytes;  // per parameter
   };
-  const Case c = GENERATE(Case{OptimizerKind::adamw, 0, 12}, Case{OptimizerKind::sgd, 0.9, 8},
-                          Case{OptimizerKind::sgd, 0, 4});
+  SettingsRow pick = any_pair({4, 3, 3});
+  const StageKind stage = pick.next_stage();
+  const int ranks = pick.next({1, 3, 4});
+  const Case c = pick.next<Case>(
+      {{OptimizerKind::adamw, 0, 12}, {OptimizerKind::sgd, 0.9, 8}, {OptimizerKind::sgd, 0, 4}});
   CAPTURE(name(stage), ranks, c.bytes);
   const ScratchFolder scratch;
   NotedWrites files;
@@ -208,8 +209,9 @@ TEST_CASE(
 
 TEST_CASE("stages that have the same bits save the same bytes", "[stages]") {
   const ScratchFolder scratch;
-  const int ranks = GENERATE(1, 2, 3, 4);
-  const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16, Dtype::f16);
+  const auto [ranks, precision] =
+      GENERATE(std::pair{1, Dtype::f16}, std::pair{2, Dtype::bf16}, std::pair{3, Dtype::f32},
+               std::pair{3, Dtype::f16}, std::pair{4, Dtype::bf16});
   CAPTURE(ranks, name(precision));
   std::map<StageKind, DataFiles> one, two;  // micro-batches per step
   for (const StageKind stage : kStages) {
@@ -226,6 +228,7 @@ TEST_CASE("stages that have the same bits save the same bytes", "[stages]") {
   CHECK(two[StageKind::ddp] != one[StageKind::ddp]);
 }
 
+// Each loads from three others. All save the same bytes, so it loads what any of them saves.
 TEST_CASE("load and save give the same bytes for every pair of stages and numbers of ranks",
           "[stages][seeds]") {
   const ScratchFolder scratch;
@@ -241,19 +244,17 @@ TEST_CASE("load and save give the same bytes for every pair of stages and number
         specs.back().engine.offload_param = OffloadDevice::cpu;
     }
   specs.push_back(checkpoint_spec("", StageKind::zero3, 12));
-  int pairs = 0;
-  for (const TrainingSpec& a : specs) {
-    const std::string from = load_and_save(a, origin, scratch.path("a"));
-    for (const TrainingSpec& b : specs) {
-      const std::string to = load_and_save(b, from, scratch.path("b"));
-      CAPTURE(name(a.engine.stage), a.ranks, name(b.engine.stage), b.ranks);
+  std::string last = origin;
+  REQUIRE(specs.size() == 21);  // steps of 5 and of 8 reach all of them
+  for (const size_t step : {1, 5, 8})
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const TrainingSpec& spec = specs[(i + 1) * step % specs.size()];
+      const std::string folder = scratch.path(str(step, " ", i));
+      const std::string to = load_and_save(spec, last, folder);
+      CAPTURE(name(spec.engine.stage), spec.ranks, last);
       REQUIRE(data_files(to) == expected);
-      ++pairs;
-      std::filesystem::remove_all(to);
+      last = to;
     }
-    std::filesystem::remove_all(from);
-  }
-  CHECK(pairs == 441);
 }
 
 TEST_CASE("a model.safetensors of a checkpoint has the run's weights, and verify accepts it",

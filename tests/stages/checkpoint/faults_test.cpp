@@ -132,7 +132,7 @@ int status_of_child(const std::function<void()>& body) {
 std::vector<Scenario> scenarios() {
   std::vector<Scenario> all;
   for (const int ranks : {1, 2, 4}) {
-    if (ranks == 4 && !nightly()) continue;
+    if (ranks != 2 && !nightly()) continue;
     all.push_back({"first", ranks, true, 3});
     if (nightly()) all.push_back({"later", ranks, false, 3});
     all.push_back({"later, keep 1", ranks, false, 1});
@@ -147,10 +147,10 @@ TEST_CASE("a process that ends at any call on files leaves the old or the new ch
   const Scenario scenario = GENERATE(from_range(scenarios()));
   CAPTURE(scenario.text, scenario.ranks);
   Runs runs(scenario);
-  const int64_t calls = calls_of(runs);
+  const int64_t calls = calls_of(runs), apart = nightly() ? 1 : 2;
   REQUIRE(calls > 30);
   int old_ones = 0, new_ones = 0;
-  for (int64_t at = 1; at <= calls; ++at) {
+  for (int64_t at = 1 + scenario.first; at <= calls; at += apart) {
     TrainingSpec spec = runs.begin();
     FaultyFiles files(Fault::process_exit, at);
     spec.checkpoint.files = &files;
@@ -164,8 +164,8 @@ TEST_CASE("a process that ends at any call on files leaves the old or the new ch
     ++(step == (scenario.first ? 1 : 2) ? new_ones : old_ones);
     runs.require_resumes();
   }
-  CHECK(old_ones > 20);
-  CHECK(new_ones > 2);
+  CHECK(old_ones > 20 / apart);
+  CHECK(new_ones > 0);
   if (nightly())
     WARN(calls << " exits survived: " << scenario.text << ", " << scenario.ranks << " ranks");
 }
@@ -175,13 +175,13 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
   const Scenario scenario = GENERATE(from_range(scenarios()));
   const Fault fault =
       GENERATE(Fault::io_error, Fault::no_space, Fault::short_write, Fault::interrupted);
-  // By day the faults beside an I/O error happen on two ranks, in a later save.
-  if (fault != Fault::io_error && !nightly() && (scenario.first || scenario.ranks != 2)) return;
+  // By day the faults beside an I/O error happen in a later save.
+  if (fault != Fault::io_error && !nightly() && scenario.first) return;
   CAPTURE(scenario.text, scenario.ranks, name(fault));
   Runs runs(scenario);
-  const int64_t calls = calls_of(runs);
+  const int64_t calls = calls_of(runs), apart = fault == Fault::io_error || nightly() ? 1 : 3;
   int errors = 0, silent_syncs = 0, both = 0;
-  for (int64_t at = 1; at <= calls; ++at) {
+  for (int64_t at = 1; at <= calls; at += apart) {
     TrainingSpec spec = runs.begin();
     FaultyFiles files(fault, at);
     spec.checkpoint.files = &files;
@@ -203,9 +203,9 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
   // A failed fsync is neither forgotten nor tried again, except of `latest` and its folder, which
   // no loader reads, and of the folder around, which the run need not own. After the commit only
   // the sync of the folder is an error, although the checkpoint is there.
-  CHECK(silent_syncs == 3);
+  if (apart == 1) CHECK(silent_syncs == 3);
   CHECK(both <= 3);
-  if (fault != Fault::interrupted) CHECK(errors > calls / 2);
+  if (fault != Fault::interrupted) CHECK(errors > calls / 2 / apart);
 }
 
 TEST_CASE("a write that fails in the save's own thread is an error on all ranks at the commit",
@@ -255,9 +255,8 @@ TEST_CASE("symbolic links are read, and neither followed nor removed when older 
 }
 
 TEST_CASE("a loss of power at any moment leaves the old or the new checkpoint", "[stages][seeds]") {
-  const int ranks = GENERATE(1, 2);
-  const int64_t keep = GENERATE(1, 3);
-  const uint64_t seeds = nightly() ? 2000 : 12;
+  const auto [ranks, keep] = GENERATE(std::pair{1, 3}, std::pair{2, 1});
+  const uint64_t seeds = nightly() ? 2000 : 8;
   CAPTURE(ranks, keep);
   Runs runs({"later", ranks, false, keep});
   TrainingSpec spec = runs.begin();
@@ -306,7 +305,7 @@ TEST_CASE("every change of a file of a checkpoint is found, or changes nothing",
   std::vector<std::string> names = {"checkpoint.json"};
   for (const auto& [name, bytes] : expected) names.push_back(name);
   std::mt19937_64 random(1);
-  const int changes = nightly() ? 10000 : 600;
+  const int changes = nightly() ? 10000 : 200;
   int found = 0, harmless = 0;
   for (int i = 0; i < changes; ++i) {
     const std::string& file = names[random() % names.size()];

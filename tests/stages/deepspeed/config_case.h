@@ -2,6 +2,7 @@
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ inline const std::vector<zl::ConfigKey>& keys() {
 // Loads a file of this text, or none if it is "". The file is called "ds.json" in what comes back.
 inline zl::LoadedConfig load(const std::string& text, const std::vector<std::string>& sets = {},
                              int ranks = 4) {
-  const zl::ScratchFolder folder;
-  const std::string file = text.empty() ? "" : folder.write("ds.json", text);
+  std::optional<zl::ScratchFolder> folder;
+  const std::string file = text.empty() ? "" : folder.emplace().write("ds.json", text);
   zl::LoadedConfig loaded = zl::load_config({file, sets, ranks});
   for (zl::ConfigFinding& f : loaded.findings)
     if (!file.empty() && f.where.starts_with(file)) f.where.replace(0, file.size(), "ds.json");

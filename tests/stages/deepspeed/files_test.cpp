@@ -2,7 +2,6 @@
 // articles behind this project are trained in tests/zerolab/precision_test.cpp.
 
 #include <filesystem>
-#include <random>
 #include <set>
 
 #include "tests/paths.h"
@@ -64,29 +63,6 @@ TEST_CASE("real configurations load, and keys without effect have a finding", "[
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
     files.insert(entry.path().filename().string());
   CHECK(names == files);
-}
-
-TEST_CASE("the same files with bytes changed, lost or repeated are read or refused without a crash",
-          "[stages]") {
-  std::mt19937 random(1);
-  int loaded = 0, refused = 0;
-  for (const Expected& expected : kFiles) {
-    std::ifstream in(kFolder + expected.name + ".json");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    for (int i = 0; i < 100; ++i) {
-      std::string changed = text;
-      for (unsigned n = random() % 4; n < 4; ++n) {
-        if (changed.empty()) changed = "{";
-        const size_t at = random() % changed.size(), length = 1 + random() % 12;
-        const unsigned kind = random() % 3;
-        if (kind == 0) changed[at] = "{}[]\":,-e9tn\\/\n\t\xff"[random() % 17];
-        if (kind == 1) changed.erase(at, length);
-        if (kind == 2) changed.insert(at, changed.substr(random() % changed.size(), length));
-      }
-      ++(zl::sentence_of([&] { config_case::load(changed + " "); }).empty() ? loaded : refused);
-    }
-  }
-  CHECK((loaded > 40 && refused > 40));
 }
 
 TEST_CASE("\"auto\" takes the settings of others, and a block keeps its own numbers", "[stages]") {

@@ -1,7 +1,7 @@
 // Overlap under many schedules: results, bytes and calls are those of a training without overlap.
 //
 // A failure prints the line that replays it. ZEROLAB_SCHEDULE="zero3 2 pct 4711" in the environment
-// runs that schedule only; ZEROLAB_NIGHTLY=1 runs ten times the seeds.
+// runs that schedule only; ZEROLAB_NIGHTLY=1 runs more seeds.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
@@ -13,8 +13,8 @@ using namespace zl::test;
 
 namespace {
 
-// [n] seeds of PCT per stage: ten for each of the 11 cases.
-const uint64_t kSeeds = std::getenv("ZEROLAB_NIGHTLY") ? 1100 : 110;
+// [n] seeds of PCT per stage: three for each of the 11 cases.
+const uint64_t kSeeds = std::getenv("ZEROLAB_NIGHTLY") ? 1100 : 33;
 
 // Schedules of a stage: the two extremes of every case, and PCT seeds, in turn over the cases.
 std::vector<ExploredRun> runs_of(StageKind stage) {
@@ -83,23 +83,26 @@ TEST_CASE("two steps are right whenever three calls in a row are carried out",
     REQUIRE(training.wrong_with(eager) == "");
     const int calls = training.calls(), in_a_row = stage == StageKind::zero3 ? 6 : 3;
     int64_t schedules = 0;
-    for (int first = 0; first + in_a_row <= calls; ++first)
+    for (int first = 0; first + in_a_row <= calls; first += 2)
       schedules += search_all(training, DepthFirst(first, in_a_row));
-    CHECK(schedules > 2 * calls);
+    CHECK(schedules > calls);
   }
 }
 
 TEST_CASE("an exception with work in flight frees all memory and ends all ranks",
           "[stages][explored][seeds]") {
   const bool allocation = GENERATE(false, true);
+  // By day one in four of these moments, another one in each stage.
+  const int64_t apart = std::getenv("ZEROLAB_NIGHTLY") ? 1 : 4;
   const ExploredCase c{.overlap = {.overlap_comm = true, .prefetch_bucket_size = 1}};
   for (const StageKind stage : kStages)
     for (const std::string kind : {"eager", "lazy"}) {
       if (allocation && kind == "eager") continue;  // lazy has more in flight
       int64_t failures = 0;
       for (;; ++failures) {  // of both ranks in turn
-        const Failure failure{
-            .rank = int(failures % 2), .at = failures / 2, .allocation = allocation};
+        const Failure failure{.rank = int(failures % 2),
+                              .at = failures / 2 * apart + stage_number(stage) % apart,
+                              .allocation = allocation};
         const auto schedule = make_schedule({kind}, c.ranks, 0);
         const auto wrong = wrong_after(failure, c, stage, *schedule);
         INFO(name(stage) << ", " << kind << ", rank " << failure.rank << " at "
@@ -107,6 +110,6 @@ TEST_CASE("an exception with work in flight frees all memory and ends all ranks"
         if (!wrong) break;
         REQUIRE(*wrong == "");
       }
-      CHECK(failures > 20);
+      CHECK(failures > 20 / apart);
     }
 }

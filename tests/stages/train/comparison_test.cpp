@@ -10,6 +10,7 @@
 
 #include "stages/predict/dry_run.h"
 #include "tensor/kernels.h"
+#include "tests/pairwise.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 #include "tests/stages/stage_run.h"
 
@@ -130,11 +131,12 @@ TrainingSpec with_wrong_zero2(TrainingSpec spec, Mistake mistake) {
 TEST_CASE(
     "with several micro-batches each stage is held against ddp, and a wrong one is found alone",
     "[stages]") {
-  const Mistake mistake = GENERATE(Mistake::none, Mistake::copies, Mistake::loses_the_second,
-                                   Mistake::first_shard_everywhere, Mistake::sums,
-                                   Mistake::gathers_nothing, Mistake::slow_rank);
-  const Dtype precision = GENERATE(Dtype::f32, Dtype::bf16);
-  const bool with_zero3 = GENERATE(false, true);
+  SettingsRow pick = any_pair({7, 2, 2});
+  const Mistake mistake = pick.next({Mistake::none, Mistake::copies, Mistake::loses_the_second,
+                                     Mistake::first_shard_everywhere, Mistake::sums,
+                                     Mistake::gathers_nothing, Mistake::slow_rank});
+  const Dtype precision = pick.next({Dtype::f32, Dtype::bf16});
+  const bool with_zero3 = pick.next({false, true});
   CAPTURE(int(mistake), name(precision), with_zero3);
   TrainingSpec spec =
       with_wrong_zero2(three_micro_batches(text(), precision == Dtype::f32 ? 2 : 32), mistake);
@@ -218,9 +220,10 @@ TEST_CASE("a deviation that is not a number is named like any other", "[stages]"
 TEST_CASE("the bound holds in bf16 and f16, with gradients accumulated and sent in other types",
           "[stages]") {
   GptTrainingSpec spec = three_micro_batches(text());
-  spec.engine.precision = GENERATE(Dtype::bf16, Dtype::f16);
-  if (GENERATE(false, true)) spec.engine.grad_accum_dtype = Dtype::f32;
-  if (GENERATE(false, true)) spec.engine.communication_data_type = Dtype::f32;
+  SettingsRow pick = any_pair({2, 2, 2});
+  spec.engine.precision = pick.next({Dtype::bf16, Dtype::f16});
+  if (pick.next({false, true})) spec.engine.grad_accum_dtype = Dtype::f32;
+  if (pick.next({false, true})) spec.engine.communication_data_type = Dtype::f32;
   const Comparison comparison = compare_stages(spec, {kStages, kStages + 4});
   CHECK(comparison.ok());
   for (const StageOutcome& s : comparison.stages)

@@ -39,7 +39,7 @@ TEST_CASE("rounding stays within its bound for configurations drawn at random", 
     const std::array<std::common_type_t<decltype(values)...>, sizeof...(values)> all{values...};
     return all[random() % all.size()];
   };
-  for (int draw = 0; draw < 12; ++draw) {
+  for (int draw = 0; draw < 6; ++draw) {
     const int64_t T = one_of(1, 7, 16);
     GptTrainingSpec spec = gpt_spec({.layers = one_of(1, 2),
                                      .heads = 2,
