@@ -1,222 +1,199 @@
+// The checks of exercise 02. The script says when each gradient is final, and what it must be.
 #include <algorithm>
+#include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
 #include "tensor/error.h"
-#include "tutorials/exercises/02_final_gradient/simulation.h"
-#include "tutorials/exercises/grader/exercise.h"
+#include "tutorials/exercises/02_final_gradient/script_case.h"
+#include "tutorials/exercises/judge/judge.h"
 
 namespace zl::exercises {
 namespace {
 
 using namespace final_gradient_checks;
+using Kind = Event::Kind;
+using Values = std::vector<double>;
 
-const std::vector<Check> kChecks = {
-    {kOnce, "one use", 10},       {kTied, "uses", 15},
-    {kUnused, "uses", 10},        {kMicroBatches, "accumulation", 15},
-    {kEarly, "accumulation", 10}, {kSteps, "accumulation", 10},
-    {kEvaluation, "passes", 10},  {kCheckpointed, "passes", 10},
-    {kNoGradient, "passes", 5},   {kAll, "all", 5},
+enum class Is { right, shared, never, early, late, twice, unordered, wrong, changed };
+
+// One parameter in one step: what it must come to, and what was observed.
+struct Final {
+  int step = 0, parameter = 0, event = -1;  // event: at which the gradient is final
+  Values sum, in_last, last;  // of contributions: all, of the last micro-batch, the last one
+  int uses = 0, checkpointed = 0, contributions = 0;  // in the last micro-batch
+  bool evaluated = false;                             // it has uses of evaluation
+  bool used = false;                                  // in any micro-batch
+  bool left_open = false;  // a use of an earlier micro-batch did not contribute
+  bool at_end = false;     // final at the end of backward only
+
+  int calls = 0, call = 0, called = 0;  // of ready(): how many, which is the first, its event
+  int come = 0;              // contributions to the parameter in that micro-batch, until this call
+  bool before_last = false;  // called before the last micro-batch
+  bool all_at_end = false;   // ready() is called at the end of backward only
+  Values got, after, with_before;  // at ready(), after the step, sum + after the step before
+  Is is = Is::right;
 };
 
-Verdict failed(const std::string& meaning, const std::string& details = "") {
-  return {.passed = false, .meaning = meaning, .details = details};
-}
-
-const Numbers& numbers(const Record& record, const std::string& name) {
-  static const Numbers none;
-  const auto found = record.numbers.find(name);
-  return found == record.numbers.end() ? none : found->second;
-}
-
-// What follows a size at `at`; moves on.
-Numbers list_at(const Numbers& all, size_t& at) {
-  Numbers list;
-  const double n = at < all.size() ? all[at++] : 0;
-  while (double(list.size()) < n && at < all.size()) list.push_back(all[at++]);
-  return list;
-}
-
-std::vector<Call> calls_of(const Record& record) {
-  const Numbers& all = numbers(record, "ready");
-  std::vector<Call> calls;
-  for (size_t i = 0; i + 2 < all.size();) {
-    Call call{.event = int(all[i]), .parameter = int(all[i + 1]), .gradient = {}};
-    i += 2;
-    call.gradient = list_at(all, i);
-    calls.push_back(call);
-  }
-  return calls;
-}
-
-bool same_numbers(const Numbers& a, const Numbers& b) {
-  return std::ranges::equal(
-      a, b, [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
-}
-
-bool same_calls(const std::vector<Call>& a, const std::vector<Call>& b) {
-  return std::ranges::equal(a, b, [](const Call& x, const Call& y) {
-    return x.event == y.event && x.parameter == y.parameter;
-  });
-}
-
-bool same_gradients(const std::vector<Call>& a, const std::vector<Call>& b) {
-  return std::ranges::equal(
-      a, b, [](const Call& x, const Call& y) { return same_numbers(x.gradient, y.gradient); });
-}
-
-std::string text(const Numbers& list) {
-  std::string all;
-  for (const double x : list) all += str(all.empty() ? "(" : ", ", x);
-  return all + ")";
-}
-
-// ---- when ready() is called ------------------------------------------------------------------
-
-int step_of(const Script& script, int event) {
-  return event < 0 ? -1 : script.events[size_t(event)].step;
-}
-
-// The call for a parameter in a step.
-const Call* find(const Script& script, const std::vector<Call>& calls, int step, int parameter) {
-  for (const Call& call : calls)
-    if (call.parameter == parameter && step_of(script, call.event) == step) return &call;
-  return nullptr;
-}
-
-// The first call that is wrong, in order of time.
-Verdict first_wrong_call(const Script& script, const std::vector<Call>& got,
-                         const std::vector<Call>& expected) {
-  size_t i = 0;
-  while (i < got.size() && i < expected.size() && same_calls({got[i]}, {expected[i]})) ++i;
-  const bool extra = i < got.size() && (i == expected.size() || got[i].event < expected[i].event);
-  if (extra) {
-    const int p = got[i].parameter, step = step_of(script, got[i].event);
-    const Call* right = find(script, expected, step, p);
-    const std::string when = str("ready(", p, ") is called at ", describe(script, got[i].event));
-    if (step < 0 || !right) return failed("ready() is called outside of a step", when);
-    if (find(script, {got.begin(), got.begin() + int64_t(i)}, step, p))
-      return failed(
-          "ready() is called twice for a parameter in one step: it would be reduced twice", when);
-    return failed("ready() is called too early: the gradient is not final yet",
-                  str(when, "; it is final at ", describe(script, right->event)));
-  }
-  const int p = expected[i].parameter, step = step_of(script, expected[i].event);
-  const Call* later = find(script, got, step, p);
-  const std::string when =
-      str("the gradient of parameter ", p, " is final at ", describe(script, expected[i].event));
-  if (!later)
-    return failed(
-        "a parameter is never ready in a step: ranks that reduce it would wait "
-        "for this one",
-        when + "; ready() is not called for it in this step");
-  if (later->event == expected[i].event)
-    return failed(kWrongCalls.back().meaning,
-                  str(when, "; ready(", got[i].parameter, ") is called before ready(", p, ")"));
-  return failed(
-      "ready() is called too late: the reduction could have run during the rest of backward",
-      str(when, "; ready() is called at ", describe(script, later->event)));
-}
-
-Verdict judge_calls(const Script& script, const std::vector<Call>& got,
-                    const std::vector<Call>& expected) {
-  if (same_calls(got, expected)) return {.passed = true};
-  Verdict verdict = first_wrong_call(script, got, expected);
-  if (got.empty()) verdict.meaning = "ready() is never called";
-  for (const Mistake& mistake : kWrongCalls) {
-    Behaviour repeating = mistake.behaviour;
-    repeating.repeats = true;
-    if (got.empty() || !(same_calls(got, simulate(script, mistake.behaviour)) ||
-                         same_calls(got, simulate(script, repeating))))
-      continue;
-    verdict.meaning = mistake.meaning;
-    break;
-  }
-  return verdict;
-}
-
-// ---- gradients -------------------------------------------------------------------------------
-
-Verdict judge_gradients(const Script& script, const std::vector<Call>& got,
-                        const std::vector<Call>& expected) {
-  size_t i = 0;
-  while (i < got.size() && same_numbers(got[i].gradient, expected[i].gradient)) ++i;
-  if (i == got.size()) return {.passed = true};
-  const std::string details =
-      str("ready(", got[i].parameter, ") at ", describe(script, got[i].event),
-          ":\nthe gradient is ", text(got[i].gradient), ", expected ", text(expected[i].gradient));
-  for (const Mistake& mistake : kWrongValues)
-    if (same_gradients(got, simulate(script, mistake.behaviour)))
-      return failed(mistake.meaning, details);
-  if (std::ranges::any_of(got[i].gradient, [](double x) { return std::isnan(x); }))
-    return failed(
-        "a gradient is NaN: the buffers hold NaN at first, so the first contribution of a "
-        "step must set the gradient, and one without a contribution must be set to 0",
-        details);
-  return failed("a gradient is not the sum of the step's contributions", details);
-}
-
-// What the buffers hold after the last backward pass of each step.
-Verdict judge_afterwards(const Script& script, const Record& record,
-                         const std::vector<Call>& calls) {
-  for (size_t e = 0; e < script.events.size(); ++e) {
-    const Event& event = script.events[e];
-    if (event.kind != Event::Kind::end_backward || event.micro_batch + 1 < script.micro_batches)
-      continue;
-    const Numbers& all = numbers(record, str("after event ", e));
-    size_t at = 0;
-    for (int p = 0; p < int(script.sizes.size()); ++p) {
-      const Numbers now = list_at(all, at);
-      const Call* call = find(script, calls, event.step, p);
-      if (call && !same_numbers(now, call->gradient))
-        return failed(
-            "a gradient changes after ready(): its reduction may be under way, so what is "
-            "added then is lost, or added to the result",
-            str("parameter ", p, " at ready(): ", text(call->gradient),
-                ", at the end of backward: ", text(now)));
+// In the order in which they must be ready.
+std::vector<Final> finals(const Script& script) {
+  std::vector<Final> all, now;
+  for (size_t at = 0; at < script.events.size(); ++at) {
+    const Event& event = script.events[at];
+    if (event.kind == Kind::begin_step) now.clear();
+    for (size_t p = now.size(); p < script.sizes.size(); ++p)
+      now.push_back({event.step, int(p), -1, Values(size_t(script.sizes[p]))});
+    Final& f = now[size_t(event.parameter)];
+    if (event.kind == Kind::use) {
+      f.uses += event.use == Use::recorded || event.use == Use::checkpointed;
+      f.checkpointed += event.use == Use::checkpointed;
+      f.evaluated = f.evaluated || event.use == Use::evaluation;
+    } else if (event.kind == Kind::contribution) {
+      f.last.assign(event.values.begin(), event.values.end());
+      if (f.contributions == 0) f.in_last.assign(f.last.size(), 0);
+      for (size_t i = 0; i < f.last.size(); ++i) f.sum[i] += f.last[i], f.in_last[i] += f.last[i];
+      if (++f.contributions == f.uses && event.last) f.event = int(at);
     }
+    if (event.kind != Kind::end_backward) continue;
+    for (Final& one : now) {
+      one.used = one.used || one.uses > 0;
+      if ((one.at_end = one.event < 0)) one.event = event.last ? int(at) : -1;
+      if (event.last) continue;
+      one.left_open = one.left_open || one.uses > one.contributions;
+      one.uses = one.checkpointed = one.contributions = 0;
+    }
+    if (event.last) all.insert(all.end(), now.begin(), now.end());
   }
-  return {.passed = true};
+  std::ranges::stable_sort(all, {}, &Final::event);
+  return all;
 }
 
-// The hook of a published tutorial: it runs before the gradient of this micro-batch is added to
-// those of earlier ones.
-bool added_afterwards(const Script& script, const Record& record,
-                      const std::vector<Call>& expected) {
-  return judge_afterwards(script, record, expected).passed;
+void put_observed(const Record& seen, const Script& script, std::vector<Final>& all) {
+  bool overlaps = false;
+  for (int i = 0; i < int(all.size()); ++i) {
+    Final& f = all[size_t(i)];
+    const auto list = [&](const char* what, int step) {
+      const auto found = seen.numbers.find(str(what, " ", step, " ", f.parameter));
+      return found == seen.numbers.end() ? Values() : found->second;
+    };
+    const Values calls = list("calls", f.step), before = list("after", f.step - 1);
+    f.calls = int(calls.size()) / 3;
+    if (f.calls > 0) f.call = int(calls[0]), f.called = int(calls[1]), f.come = int(calls[2]);
+    const Event& event = script.events[size_t(f.called)];
+    f.before_last = !event.last;
+    overlaps = overlaps || event.kind == Kind::contribution;
+    f.got = list("ready", f.step), f.after = list("after", f.step), f.with_before = f.sum;
+    for (size_t k = 0; k < before.size(); ++k) f.with_before.at(k) += before[k];
+    f.is = !list("shared", f.step).empty() ? Is::shared
+           : f.calls == 0                  ? Is::never
+           : f.called < f.event            ? Is::early
+           : f.called > f.event            ? Is::late
+           : f.calls > 1                   ? Is::twice
+           : f.call != i                   ? Is::unordered
+           : f.got != f.sum                ? Is::wrong
+           : f.after != f.sum              ? Is::changed
+                                           : Is::right;
+  }
+  for (Final& f : all) f.all_at_end = !overlaps;
 }
 
-Verdict judge(const Check& check, const CheckOptions& options, const Record& record) {
-  const Script script = make_script(check.name, options);
-  const std::vector<Call> got = calls_of(record), expected = simulate(script);
-  if (const Numbers& shared = numbers(record, "shares memory"); shared.size() == 2)
-    return failed(
-        "a gradient shares the memory of a contribution, which is used again: copy the "
-        "values with kernel::copy instead of assigning the tensor",
-        str("gradients.of[", shared[1], "] after ", describe(script, int(shared[0]))));
-  const Verdict calls = judge_calls(script, got, expected);
-  if (!calls.passed) return calls;
-  Verdict gradients = judge_gradients(script, got, expected);
-  if (gradients.passed) return judge_afterwards(script, record, got);
-  if (added_afterwards(script, record, expected))
-    gradients.meaning =
-        "ready() is called before the accumulation: the reduction sees the last micro-batch alone, "
-        "and the earlier ones are added to the buffer afterwards";
-  return gradients;
+// The first row counts that all gradients of its kind fit; nullptr: they do.
+using F = const Final&;
+const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
+    {Is::shared, nullptr,
+     "a gradient shares the memory of a contribution, which is used again: use kernel::copy"},
+    {Is::early, [](F f) { return f.before_last && f.calls > 1; },
+     "ready() is called in every micro-batch: before the last one the gradient is not final"},
+    {Is::early, [](F f) { return f.before_last; },
+     "ready() is called in the first micro-batch: later ones still add to the gradient"},
+    {Is::late, [](F f) { return f.uses == f.checkpointed && f.uses > 0 && !f.all_at_end; },
+     "checkpointed uses are not counted: backward runs them again, and then they contribute"},
+    {Is::early, [](F f) { return f.come > 0 && f.checkpointed > 0; },
+     "a checkpointed use is counted only when it runs again: until then another use seems last"},
+    {Is::early, [](F f) { return f.come == 1; },
+     "ready() is called with the first contribution: there is one for each use of a parameter"},
+    {Is::early, nullptr, "ready() is called too early: the gradient is not final yet"},
+    {Is::late, [](F f) { return f.all_at_end && f.evaluated; },
+     "uses of evaluation are counted: no backward pass follows, so they never contribute"},
+    {Is::late, [](F f) { return f.all_at_end; },
+     "every gradient is ready at the end of backward only: no reduction overlaps with backward"},
+    {Is::late, [](F f) { return f.left_open; },
+     "a use without a contribution is still expected in the next micro-batch: begin with 0"},
+    {Is::late, [](F f) { return f.checkpointed > 0; },
+     "a checkpointed use is counted twice, when it runs and runs again: it contributes once"},
+    {Is::late, nullptr,
+     "ready() is called too late: the reduction could have run during the rest of backward"},
+    {Is::never, [](F f) { return f.step > 0; },
+     "what was ready in one step is taken for ready in the next: begin_step() must forget it"},
+    {Is::never, [](F f) { return !f.used; },
+     "a parameter that no micro-batch uses is never ready: a rank that uses it would wait"},
+    {Is::never, [](F f) { return f.uses == 0; },
+     "a parameter that only earlier micro-batches use is never ready: its gradient is lost"},
+    {Is::never, [](F f) { return f.at_end; },
+     "what is not complete at the end of the last backward is never ready: call ready() then, "
+     "because all ranks must make the same reductions"},
+    {Is::never, nullptr, "ready() is never called for a parameter: other ranks would wait"},
+    {Is::twice, nullptr, "ready() is called twice for a parameter in a step: it is reduced twice"},
+    {Is::unordered, nullptr,
+     "at the end of backward parameters must be ready in the order of their numbers, on all ranks"},
+    {Is::wrong, [](F f) { return f.after == f.sum; },
+     "ready() is called before the accumulation: what is missing then is added afterwards"},
+    {Is::wrong, [](F f) { return f.last.empty(); },
+     "a gradient without a contribution in this step is not 0: it holds what was there before"},
+    {Is::wrong, [](F f) { return std::isnan(f.got[0]); },
+     "a gradient is NaN, as new buffers are: the first contribution of a step must set it"},
+    {Is::wrong, [](F f) { return f.got == f.last && f.contributions > 1; },
+     "the gradient is the last contribution alone: later contributions must be added"},
+    {Is::wrong, [](F f) { return f.got == f.in_last; },
+     "ready() sees the gradient of the last micro-batch alone: earlier ones are missing"},
+    {Is::wrong, [](F f) { return f.got == f.with_before; },
+     "the gradients of earlier steps are still in the sum: the first contribution must set it"},
+    {Is::wrong, nullptr, "a gradient is not the sum of the step's contributions"},
+    {Is::changed, nullptr,
+     "a gradient changes after ready(): its reduction may have read it before, or not yet"}};
+
+std::string details(const Script& script, const Final& f) {
+  // `come`: contributions until then.
+  const auto when = [&](int event, int come) {
+    static const char* const kKinds[] = {"begin_step()", "a use", "begin_backward()",
+                                         "its contribution", "the end of backward"};
+    const Event& e = script.events[size_t(event)];
+    return str(kKinds[size_t(e.kind)], e.kind == Kind::contribution ? str(" ", come) : "",
+               " of micro-batch ", e.micro_batch + 1, " of ", script.micro_batches);
+  };
+  std::string text = str(
+      "step ", f.step + 1, ": the gradient of parameter ", f.parameter, " is final at ",
+      when(f.event, f.uses), "; ready(", f.parameter, ") is ",
+      f.calls == 0 ? "never called" : str("call ", f.call + 1, ", at ", when(f.called, f.come)));
+  const Values& is = f.is == Is::wrong ? f.got : f.after;
+  size_t k = 0;
+  while (f.is >= Is::wrong && is.at(k) == f.sum[k]) ++k;
+  if (f.is >= Is::wrong) text += str("\nelement ", k, " is ", is[k], ", must be ", f.sum[k]);
+  return text;
+}
+
+void check() {
+  const Record seen = observe();
+  const Script script = make_script(check_name(), options());
+  std::vector<Final> all = finals(script);
+  put_observed(seen, script, all);
+  for (const auto& [is, fits, meaning] : kMeanings) {
+    const auto other = [&](F f) { return f.is != is || !fits || fits(f); };
+    const auto one = std::ranges::find(all, is, &Final::is);
+    if (one != all.end() && std::ranges::all_of(all, other)) fail(meaning, details(script, *one));
+  }
 }
 
 }  // namespace
 
-Exercise exercise_02() {
-  return {.number = 2,
-          .name = "02_final_gradient",
-          .title = "When is a gradient final?",
-          .checks = kChecks,
-          .headers = {"tutorials/exercises/02_final_gradient/final_gradient.h", "tensor/kernels.h",
-                      "tensor/tensor.h"},
-          .functions = {"zl::Tensor::", "zl::kernel::accumulate", "zl::kernel::add",
-                        "zl::kernel::copy", "zl::kernel::fill"},
-          .defines = {"zl::exercises::observe("},
-          .judge = judge};
-}
+TEST_CASE("each parameter used once", "[02][one use][10 points]") { check(); }
+TEST_CASE("tied weights", "[02][uses][15 points]") { check(); }
+TEST_CASE("unused parameters", "[02][uses][10 points]") { check(); }
+TEST_CASE("three micro-batches", "[02][accumulation][15 points]") { check(); }
+TEST_CASE("used in the first micro-batch only", "[02][accumulation][10 points]") { check(); }
+TEST_CASE("three steps", "[02][accumulation][10 points]") { check(); }
+TEST_CASE("evaluation in between", "[02][passes][10 points]") { check(); }
+TEST_CASE("checkpointed passes", "[02][passes][10 points]") { check(); }
+TEST_CASE("a branch without a gradient", "[02][passes][5 points]") { check(); }
+TEST_CASE("all of these", "[02][all][5 points]") { check(); }
 
 }  // namespace zl::exercises

@@ -1,94 +1,67 @@
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tensor/kernels.h"
 #include "tutorials/exercises/02_final_gradient/script_case.h"
 
 namespace zl::exercises {
-namespace {
 
-using namespace final_gradient_checks;
-using Kind = Event::Kind;
-using Numbers = std::vector<double>;
-
-// Plays a script to the student's observer, and notes what it calls and computes.
-class Player {
- public:
-  explicit Player(const Script& script) : script_(script) {
-    int64_t largest = 0;
-    for (const int64_t n : script.sizes) {
-      gradients_.of.push_back(Tensor::empty(memory_, MemoryUse::gradient, {n}));
-      largest = std::max(largest, n);
-    }
-    contribution_ = Tensor::empty(memory_, MemoryUse::activation, {largest});
-    gradients_.ready = [this](int parameter) { ready(parameter); };
-  }
-
-  Record play() {
-    const std::unique_ptr<GradientObserver> observer = observe(gradients_);
-    require(observer != nullptr, "observe() returned no observer");
-    for (const Event& event : script_.events) {
-      ++at_;
-      send(event, *observer);
-      for (size_t p = 0; p < script_.sizes.size(); ++p)
-        if (gradients_.of[p].same_storage(contribution_))
-          record_.numbers.try_emplace("shares memory", Numbers{double(at_), double(p)});
-      if (event.kind == Kind::end_backward) end_of_backward();
-    }
-    return record_;
-  }
-
- private:
-  // Three numbers and the gradient: the event during which it was called, the parameter, its size.
-  void ready(int parameter) {
-    require(parameter >= 0 && parameter < int(script_.sizes.size()), "ready(", parameter,
-            "): the parameters are 0 to ", script_.sizes.size() - 1);
-    Numbers& calls = record_.numbers["ready"];
-    calls.insert(calls.end(), {double(at_), double(parameter)});
-    append(calls, parameter);
-  }
-
-  void append(Numbers& numbers, int parameter) const {
-    const std::vector<float> values = kernel::download_floats(gradients_.of[size_t(parameter)]);
-    numbers.push_back(double(values.size()));
-    numbers.insert(numbers.end(), values.begin(), values.end());
-  }
-
-  void send(const Event& event, GradientObserver& observer) {
-    switch (event.kind) {
-      case Kind::begin_step: return observer.begin_step();
-      case Kind::use: return observer.use(event.parameter, event.use);
-      case Kind::begin_backward: return observer.begin_backward(event.last);
-      case Kind::contribution: {
-        const Tensor gradient = contribution_.slice(0, {int64_t(event.values.size())});
-        kernel::upload_floats(event.values, gradient);
-        observer.contribution(event.parameter, gradient);
-        return kernel::fill(NAN, contribution_);  // as if another op used the memory
-      }
-      case Kind::end_backward: return observer.end_backward();
-    }
-  }
-
-  void end_of_backward() {
-    Numbers& numbers = record_.numbers[str("after event ", at_)];
-    for (size_t p = 0; p < script_.sizes.size(); ++p) append(numbers, int(p));
-  }
-
-  const Script& script_;
-  EventStream events_;
-  Memory memory_{{}, cpu_backend(), events_, {.poison = true}};
-  Gradients gradients_;
-  Tensor contribution_;
-  int at_ = -1;  // the event that is played
-  Record record_;
-};
-
-}  // namespace
-
+// Plays the script to the student's observer. Of parameter 2 in step 0, "calls 0 2" has three
+// numbers for each call of ready(): which call it is, its event, how many contributions have come
+// in this micro-batch. "ready 0 2" is the gradient at its last call, "after 0 2" that after the
+// step. "shared 0 2" is there if the gradient has the memory of a contribution.
 Record measure(const std::string& check, const CheckOptions& options) {
-  const Script script = make_script(check, options);
-  return Player(script).play();
+  using Kind = final_gradient_checks::Event::Kind;
+  const final_gradient_checks::Script script = final_gradient_checks::make_script(check, options);
+  const int parameters = int(script.sizes.size());
+  EventStream stream;
+  Memory memory{{}, cpu_backend(), stream, {.poison = true}};  // fresh memory holds NaN
+  Gradients gradients;
+  for (const int64_t n : script.sizes)
+    gradients.of.push_back(Tensor::empty(memory, MemoryUse::gradient, {n}));
+  const Tensor contribution =
+      Tensor::empty(memory, MemoryUse::activation, {*std::ranges::max_element(script.sizes)});
+  Record record;
+  int at = -1, calls = 0, step = 0;
+  std::vector<int> come(script.sizes.size());
+  const auto list = [&](const char* what, int p) -> std::vector<double>& {
+    return record.numbers[str(what, " ", step, " ", p)];
+  };
+  const auto put_gradient = [&](const char* what, int p) {
+    const std::vector<float> values = kernel::download_floats(gradients.of[size_t(p)]);
+    list(what, p).assign(values.begin(), values.end());
+  };
+  gradients.ready = [&](int p) {
+    require(at >= 0, "ready() is called before the first event");
+    require(p >= 0 && p < parameters, "ready(", p, "): the parameters are 0 to ", parameters - 1);
+    const double call[] = {double(calls++), double(at), double(come[size_t(p)])};
+    list("calls", p).insert(list("calls", p).end(), std::begin(call), std::end(call));
+    put_gradient("ready", p);
+  };
+  const std::unique_ptr<GradientObserver> observer = observe(gradients);
+  require(observer != nullptr, "observe() returned no observer");
+  for (const auto& event : script.events) {
+    ++at, step = event.step;
+    if (event.kind == Kind::begin_step) observer->begin_step();
+    if (event.kind == Kind::use) observer->use(event.parameter, event.use);
+    if (event.kind == Kind::begin_backward) come.assign(script.sizes.size(), 0);
+    if (event.kind == Kind::begin_backward) observer->begin_backward(event.last);
+    if (event.kind == Kind::end_backward) observer->end_backward();
+    if (event.kind == Kind::contribution) {
+      const Tensor part = contribution.slice(0, {int64_t(event.values.size())});
+      kernel::upload_floats(event.values, part);
+      ++come[size_t(event.parameter)];
+      observer->contribution(event.parameter, part);
+      kernel::fill(NAN, contribution);  // as if another op used the memory
+    }
+    for (int p = 0; p < parameters; ++p) {
+      if (gradients.of[size_t(p)].same_storage(contribution)) list("shared", p) = {1};
+      if (event.kind == Kind::end_backward && event.last) put_gradient("after", p);
+    }
+  }
+  return record;
 }
 
 }  // namespace zl::exercises

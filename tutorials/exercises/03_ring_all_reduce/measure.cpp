@@ -1,34 +1,35 @@
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "dist/run_ranks.h"
 #include "tensor/kernels.h"
 #include "tutorials/exercises/03_ring_all_reduce/ring_all_reduce.h"
 #include "tutorials/exercises/03_ring_all_reduce/ring_case.h"
-#include "tutorials/exercises/grader/heap_count.h"
 
 namespace zl::exercises {
 namespace {
 
-using namespace ring_checks;
+// What one rank did. memory: allocations, and the peak [B] beyond values and scratch.
+struct OfRank {
+  std::vector<std::vector<double>> results;  // by call
+  std::vector<double> sent_to, sent, received_from, memory = {0, 0};
+};
 
 // Sends and receives through `inner`, and notes them.
 class WatchedCommunicator final : public Communicator {
  public:
-  WatchedCommunicator(Communicator& inner, std::vector<Message>& messages)
-      : Communicator(inner.rank(), inner.size(), inner.events()),
-        inner_(inner),
-        messages_(messages) {}
+  WatchedCommunicator(Communicator& inner, OfRank& out)
+      : Communicator(inner.rank(), inner.size(), inner.events()), inner_(inner), out_(out) {}
 
  private:
   Work do_send(const Tensor& from, const Call& call) override {
-    messages_.push_back({true, call.peer, call.count});
+    out_.sent_to.push_back(call.peer);
+    out_.sent.push_back(double(call.count));
     return inner_.send(from, call.peer, {call.name, Purpose::gradient});
   }
   Work do_receive(const Tensor& to, const Call& call) override {
-    messages_.push_back({false, call.peer, call.count});
+    out_.received_from.push_back(call.peer);
     return inner_.receive(to, call.peer, {call.name, Purpose::gradient});
   }
   [[noreturn]] static Work refuse() {
@@ -45,21 +46,13 @@ class WatchedCommunicator final : public Communicator {
   }
 
   Communicator& inner_;
-  std::vector<Message>& messages_;
+  OfRank& out_;
 };
 
-struct OfRank {
-  std::vector<std::vector<double>> results;  // by call
-  std::vector<Message> messages;             // of all calls, also if one fails
-  int64_t allocations = 0, peak = 0;         // during the calls; [B] beyond values and scratch
-  int64_t kept = 0;                          // [B] after the calls
-  int64_t largest_on_heap = 0;               // [B] of one allocation of new or a container
-};
-
-void run_rank(Communicator& comm, const Case& c, OfRank& out) {
+void run_rank(Communicator& comm, const ring_checks::RingCase& c, OfRank& out) {
   // Fresh memory is filled with NaN.
   Memory memory({}, cpu_backend(), comm.events(), {.poison = true});
-  WatchedCommunicator watched(comm, out.messages);
+  WatchedCommunicator watched(comm, out);
   for (size_t call = 0; call < c.values.size(); ++call) {
     const int64_t n = c.n(call), N = c.ranks;
     const Tensor values = Tensor::empty(memory, MemoryUse::gradient, {n}),
@@ -67,12 +60,9 @@ void run_rank(Communicator& comm, const Case& c, OfRank& out) {
     kernel::upload<float>(c.values[call][size_t(comm.rank())], values);
     const int64_t allocations = memory.allocations(), live = memory.ledger().live_total();
     memory.ledger().reset_peak();
-    take_largest_allocation();
     ring_all_reduce(watched, values, scratch);
-    out.largest_on_heap = std::max(out.largest_on_heap, take_largest_allocation());
-    out.allocations += memory.allocations() - allocations;
-    out.peak += memory.ledger().peak_total() - live;
-    out.kept += memory.ledger().live_total() - live;
+    out.memory[0] += double(memory.allocations() - allocations);
+    out.memory[1] += double(memory.ledger().peak_total() - live);
     const std::vector<float> result = kernel::download_floats(values);
     out.results.emplace_back(result.begin(), result.end());
   }
@@ -82,7 +72,7 @@ void run_rank(Communicator& comm, const Case& c, OfRank& out) {
 }  // namespace
 
 Record measure(const std::string& check, const CheckOptions& options) {
-  const Case c = make_case(check, options);
+  const ring_checks::RingCase c = ring_checks::make_case(check, options);
   std::vector<OfRank> ranks(static_cast<size_t>(c.ranks));
   Record record;
   try {
@@ -92,13 +82,13 @@ Record measure(const std::string& check, const CheckOptions& options) {
     record.texts["communication"] = e.what();
   }
   for (size_t r = 0; r < ranks.size(); ++r) {
-    for (size_t call = 0; call < ranks[r].results.size(); ++call)
-      record.numbers[str("result ", call, " of ", r)] = ranks[r].results[call];
-    record.numbers[str("messages of ", r)] = encoded(ranks[r].messages);
-    record.numbers["allocations"].push_back(double(ranks[r].allocations));
-    record.numbers["peak"].push_back(double(ranks[r].peak));
-    record.numbers["kept"].push_back(double(ranks[r].kept));
-    record.numbers["largest on heap"].push_back(double(ranks[r].largest_on_heap));
+    const OfRank& rank = ranks[r];
+    for (size_t call = 0; call < rank.results.size(); ++call)
+      record.numbers[str("result ", call, " of ", r)] = rank.results[call];
+    record.numbers[str("sends of ", r)] = rank.sent_to;
+    record.numbers[str("elements of ", r)] = rank.sent;
+    record.numbers[str("receives of ", r)] = rank.received_from;
+    record.numbers[str("memory of ", r)] = rank.memory;
   }
   return record;
 }

@@ -4,52 +4,34 @@
 
 namespace zl::exercises::ring_checks {
 
-// A chunk has more elements than there are ranks, so that the grader can find out how often each
-// rank's values are in it.
-Case make_case(const std::string& check, const CheckOptions& options) {
+RingCase make_case(const std::string& check, const CheckOptions& options) {
   const PhiloxStream stream{options.seed, fnv1a(check)};
   uint64_t next = 0;
   const auto number = [&](int64_t least, int64_t most) {
     return least + int64_t(stream.uniform(next++) * double(most - least + 1));
   };
-  Case c;
-  c.ranks = check == kTwo                        ? 2
-            : check == kThree || check == kAgain ? 3
-            : check == kFew                      ? 5
-            : check == kOne                      ? 1
+  const bool again = check == "two calls", few = check == "fewer values than ranks",
+             bits = check == "same bits on every rank",
+             uneven = bits || check == "size that N does not divide" || check == "bytes sent";
+  RingCase c;
+  c.ranks = check == "sum at 2 ranks"            ? 2
+            : check == "sum at 3 ranks" || again ? 3
+            : few                                ? 5
+            : check == "one rank"                ? 1
                                                  : int(number(4, 5));
-  const int64_t N = c.ranks, chunk = number(N + 5, 2 * N + 9);
-  for (int call = 0; call < (check == kAgain ? 2 : 1); ++call) {
-    int64_t n = chunk * N;
-    if (check == kFew) n = number(2, 4);
-    if (check == kUneven || check == kBits || check == kBytes) n += number(1, N - 1);
-    if (call == 1) n -= 2;
-    std::vector<std::vector<float>> of_ranks;
-    for (int64_t r = 0; r < N; ++r) {
-      std::vector<float> values;
-      for (int64_t i = 0; i < n; ++i)
-        values.push_back(check == kBits ? float(stream.normal(2 * next++))
-                                        : float(number(-999, 999)));
-      of_ranks.push_back(values);
+  const int64_t n =
+      few ? number(2, 4) : c.ranks * number(7, 19) + (uneven ? number(1, c.ranks - 1) : 0);
+  for (int call = 0; call < (again ? 2 : 1); ++call) {
+    std::vector<std::vector<float>>& of_ranks = c.values.emplace_back(size_t(c.ranks));
+    for (int64_t i = 0; i < n - 2 * call; ++i) {
+      auto value = float(number(1, 60) * (number(0, 1) == 1 ? 1 : -1));
+      for (std::vector<float>& of_rank : of_ranks) {
+        of_rank.push_back(bits ? float(stream.normal(2 * next++)) : value);
+        value *= float(kBase);
+      }
     }
-    c.values.push_back(of_ranks);
   }
   return c;
-}
-
-std::vector<double> encoded(const std::vector<Message>& messages) {
-  std::vector<double> numbers;
-  for (const Message& message : messages)
-    numbers.insert(numbers.end(),
-                   {double(message.sent), double(message.peer), double(message.elements)});
-  return numbers;
-}
-
-std::vector<Message> decoded(const std::vector<double>& numbers) {
-  std::vector<Message> messages;
-  for (size_t i = 0; i + 2 < numbers.size(); i += 3)
-    messages.push_back({numbers[i] != 0, int(numbers[i + 1]), int64_t(numbers[i + 2])});
-  return messages;
 }
 
 }  // namespace zl::exercises::ring_checks

@@ -4,34 +4,23 @@
 #include <string>
 #include <vector>
 
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises::ring_checks {
 
-inline constexpr char kTwo[] = "sum at 2 ranks", kThree[] = "sum at 3 ranks",
-                      kUneven[] = "size that N does not divide", kFew[] = "fewer values than ranks",
-                      kOne[] = "one rank", kBits[] = "same bits on every rank",
-                      kAgain[] = "two calls", kMessages[] = "messages to neighbours",
-                      kBytes[] = "bytes sent", kMemory[] = "memory";
+// 1 + kBase + kBase^2 + … of N terms is no multiple of N up to N = 5: a mean is not taken for a
+// sum.
+inline constexpr double kBase = 18;
 
-struct Case {
+struct RingCase {
   int ranks = 1;
-  // By call, rank and element. Sums of them are exact in f32, except in kBits.
+  // By call, rank and element. Rank r has kBase^r x the value of rank 0, except in the check of
+  // bits: sums are exact, and their digits say how often each rank's values are in them.
   std::vector<std::vector<std::vector<float>>> values;
 
   int64_t n(size_t call) const { return int64_t(values[call][0].size()); }
 };
 
-Case make_case(const std::string& check, const CheckOptions& options);
-
-// A message of one rank, as measure() saw it.
-struct Message {
-  bool sent = false;  // or received
-  int peer = 0;
-  int64_t elements = 0;
-};
-// In Record::numbers, by rank: three numbers per message.
-std::vector<double> encoded(const std::vector<Message>& messages);
-std::vector<Message> decoded(const std::vector<double>& numbers);
+RingCase make_case(const std::string& check, const CheckOptions& options);
 
 }  // namespace zl::exercises::ring_checks

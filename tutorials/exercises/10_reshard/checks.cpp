@@ -1,230 +1,202 @@
+// The checks of exercise 10. Positions are expected by the library's Partition.
 #include <algorithm>
+#include <catch2/catch_test_macros.hpp>
 #include <cmath>
-#include <set>
-#include <tuple>
 
 #include "tensor/error.h"
-#include "tutorials/exercises/10_reshard/loads.h"
-#include "tutorials/exercises/grader/exercise.h"
+#include "tutorials/exercises/10_reshard/reshard_case.h"
+#include "tutorials/exercises/judge/judge.h"
 
 namespace zl::exercises {
-namespace reshard_checks {
-
-bool same_shard(const Load& a, const Load& b) {
-  return std::ranges::equal(a.shard, b.shard, [](float x, float y) {
-    return x == y || (std::isnan(x) && std::isnan(y));
-  });
-}
-
-// One read per parameter and piece.
-Load right_load(const ReshardCase& c, int rank, State state) {
-  const FlatLayout from = flat_layout(c.saved, state), to = flat_layout(c.now, state);
-  Load load;
-  for (int64_t i = 0; i < to.shard; ++i) {
-    float value = 0;
-    for (size_t p = 0; p < to.begin.size(); ++p) {
-      const int64_t element = rank * to.shard + i - to.begin[p];
-      if (to.begin[p] < 0 || element < 0 || element >= c.now.parameters[p].numel) continue;
-      const int tied = c.saved.parameters[p].tied_to;
-      const int source = tied >= 0 ? tied : int(p);
-      if (from.begin[size_t(source)] < 0) continue;
-      value = saved_value(state, source, element);
-      const int64_t at = from.begin[size_t(source)] + element;
-      const Read one{int(at / from.shard), state, at % from.shard, 1};
-      Read* last = load.reads.empty() ? nullptr : &load.reads.back();
-      const bool goes_on = last && element > 0 && i > 0 && last->rank == one.rank &&
-                           last->first + last->count == one.first;
-      if (goes_on)
-        ++last->count;
-      else
-        load.reads.push_back(one);
-    }
-    load.shard.push_back(value);
-  }
-  return load;
-}
-
-}  // namespace reshard_checks
-
 namespace {
 
 using namespace reshard_checks;
+using Values = std::vector<double>;
 
-const std::vector<Check> kChecks = {
-    {kSame, "same", 10},   {kMore, "ranks", 15},    {kFewer, "ranks", 10},   {kEmpty, "ranks", 10},
-    {kReads, "reads", 10}, {kFrozen, "frozen", 15}, {kThawed, "frozen", 10}, {kTied, "tied", 10},
-    {kUntied, "tied", 5},  {kAll, "all", 5},
+// One element of a shard: what it must be, and what it is.
+struct Element {
+  int parameter = -1;      // -1: padding
+  int piece = -1;          // that has it; -1: it was not saved
+  bool goes_on = false;    // its parameter begins in the shard, but in an earlier piece
+  bool was_tied = false;   // its parameter
+  bool own_piece = false;  // another piece has it, but the rank has read that with its number only
+  State state{};
+  double must = 0, is = 0;
 };
 
-Verdict failed(std::string meaning, std::string details) {
-  return {.passed = false, .meaning = std::move(meaning), .details = std::move(details)};
-}
-
-// A shard that was loaded: which, what it should be, and what it is.
+// The shard that a rank loads of a state.
 struct Part {
-  size_t which = 0;
-  int rank = 0;
-  State state = State::weights;
-  Load got, right;
-};
-using Parts = std::vector<Part>;
-using Cases = std::vector<ReshardCase>;
+  const ReshardCase& c;
+  int rank;
+  State state;
+  Values got, reads;  // reads: of each the piece and the number of elements
+  std::vector<Element> elements = {};
 
-Parts parts_of(const Cases& cases, const Record& record) {
-  const auto numbers = [&](const std::string& name) {
-    const auto found = record.numbers.find(name);
-    return found == record.numbers.end() ? std::vector<double>() : found->second;
-  };
-  Parts parts;
-  for (size_t k = 0; k < cases.size(); ++k)
-    for (int rank = 0; rank < cases[k].now.ranks; ++rank)
-      for (const State state : kStates) {
-        Part& part = parts.emplace_back();
-        part.which = k, part.rank = rank, part.state = state;
-        part.right = right_load(cases[k], rank, state);
-        const std::string name = part_name(k, rank, state);
-        for (const double x : numbers(name)) part.got.shard.push_back(float(x));
-        const std::vector<double> reads = numbers(name + " reads");
-        for (size_t i = 0; i + 3 < reads.size(); i += 4)
-          part.got.reads.push_back({int(reads[i]), State(int(reads[i + 1])), int64_t(reads[i + 2]),
-                                    int64_t(reads[i + 3])});
+  void expect() {
+    const FlatLayout from = flat_layout(c.saved, state), to = flat_layout(c.now, state);
+    bool own_piece = true;
+    for (size_t i = 0; i < reads.size(); i += 2) own_piece = own_piece && reads[i] == rank;
+    elements.assign(size_t(to.shard), {.state = state});
+    for (size_t p = 0; p < to.begin.size(); ++p)
+      for (int64_t e = 0; to.begin[p] >= 0 && e < c.now.parameters[p].numel; ++e) {
+        const int64_t at = to.begin[p] + e - rank * to.shard;
+        if (at < 0 || at >= to.shard) continue;
+        const int tied_to = c.saved.parameters[p].tied_to, source = tied_to >= 0 ? tied_to : int(p);
+        Element& one = elements[size_t(at)];
+        one.parameter = int(p), one.was_tied = tied_to >= 0;
+        if (from.begin[size_t(source)] < 0) continue;
+        one.must = saved_value(state, source, e);
+        one.piece = int((from.begin[size_t(source)] + e) / from.shard);
+        one.own_piece = own_piece && one.piece != rank;
+        const Element before = at > 0 ? elements[size_t(at - 1)] : Element();
+        one.goes_on =
+            before.parameter == one.parameter && (before.goes_on || before.piece != one.piece);
       }
-  return parts;
-}
+  }
+};
 
-// ---- values ----------------------------------------------------------------------------------
-
+// "3 ranks, parameters of 17, 5 frozen, 17 tied to 0".
 std::string text(const ShardedUnit& unit) {
   std::string all;
   for (const UnitParameter& p : unit.parameters)
     all += str(all.empty() ? "" : ", ", p.numel, p.frozen ? " frozen" : "",
                p.tied_to >= 0 ? str(" tied to ", p.tied_to) : "");
-  return str(unit.ranks, unit.ranks == 1 ? " rank" : " ranks", ", parameters 0 to ",
-             unit.parameters.size() - 1, " of ", all);
+  return str(unit.ranks, unit.ranks == 1 ? " rank" : " ranks", ", parameters of ", all);
 }
 
 const char* name(State state) { return state == State::weights ? "weights" : "moments"; }
 
+std::string place(const Part& part) {
+  return str("saved by ", text(part.c.saved), "\nloaded by ", text(part.c.now), "\nrank ",
+             part.rank, ", ", name(part.state), ": ");
+}
+
+bool of_weights(double value) { return value > 0 && value < 100'000; }
+
 // "element 12 of parameter 3's weights"
-std::string origin(float value) {
+std::string origin(double value) {
   if (std::isnan(value)) return "nothing: it was read outside of a piece";
   if (value == 0) return "0";
   if (value < 0) return "padding of a piece";
-  const int64_t number = int64_t(value);
-  const State state = number >= 100'000 ? State::moments : State::weights;
+  const auto number = int64_t(value);
   return str("element ", number % 1'000, " of parameter ", number % 100'000 / 1'000 - 1, "'s ",
-             name(state));
+             name(of_weights(value) ? State::weights : State::moments));
 }
 
-std::string place(const Cases& cases, const Part& part) {
-  const ReshardCase& c = cases[part.which];
-  return str("saved by ", text(c.saved), "\nloaded by ", text(c.now), "\nrank ", part.rank, ", ",
-             name(part.state), ": ");
-}
-
-std::string first_difference(float got, float right) {
-  if (std::isnan(got)) return "a piece is read where it has no elements";
-  if (got < 0)
-    return right == 0
-               ? "padding of the pieces is copied: it may hold anything, and here it must be 0"
-               : "an element is padding of a piece";
-  if (got == 0) return "an element is 0 that was saved";
-  if (right == 0) return "an element is not 0 that nothing was saved for";
-  return "an element has the value of another one";
-}
-
-Verdict judge_values(const Cases& cases, const Parts& parts) {
-  const auto are = [&](const Rules& rules) {
-    return std::ranges::all_of(parts, [&](const Part& part) {
-      return same_shard(part.got, simulated(cases[part.which], part.rank, part.state, rules));
-    });
+void check_size(const Part& part) {
+  const auto shard = [&](const ShardedUnit& unit, State state) {
+    return size_t(flat_layout(unit, state).shard);
   };
-  const auto wrong = std::ranges::find_if(
-      parts, [](const Part& part) { return !same_shard(part.got, part.right); });
-  if (wrong == parts.end()) return {.passed = true};
-  const std::vector<float>&got = wrong->got.shard, &right = wrong->right.shard;
-  std::string meaning, details = place(cases, *wrong);
-  if (got.size() != right.size()) {
-    meaning = "the shard has another size than it must have";
-    details += str(got.size(), " elements, expected ", right.size());
-  } else {
-    size_t i = 0;
-    while (got[i] == right[i]) ++i;
-    meaning = first_difference(got[i], right[i]);
-    details += str("element ", i, " of ", right.size(), " is ", origin(got[i]), ", expected ",
-                   origin(right[i]));
+  const bool weights = part.state == State::weights;
+  const size_t is = part.got.size(), must = part.elements.size(),
+               other = shard(part.c.now, weights ? State::moments : State::weights);
+  if (is == must) return;
+  fail(
+      is == other && weights
+          ? "the weights of frozen parameters are lost: they have no moments, but they have weights"
+      : is == other ? "frozen parameters have no moments: what follows them is earlier there"
+      : is == shard(part.c.saved, part.state)
+          ? "the shard has the size that it had when it was saved: ranks and flags are those of now"
+      : is > must &&
+              std::ranges::any_of(part.c.now.parameters, [](auto& p) { return p.tied_to >= 0; })
+          ? "tied parameters have no memory: what follows them is earlier in the flat memory"
+          : "the shard has another size than it must have",
+      place(part) + str(is, " elements, must have ", must));
+}
+
+// The first row counts that all wrong elements fit.
+using E = const Element&;
+constexpr std::pair<bool (*)(E), const char*> kMeanings[] = {
+    {[](E e) { return e.own_piece; },
+     "each rank reads the piece with its number: with another number of ranks its shard is "
+     "elsewhere"},
+    {[](E e) { return e.is < 0 && e.must == 0; },
+     "padding of the pieces is copied: it may hold anything, and here it must be 0"},
+    {[](E e) { return e.is == 0 && e.was_tied; },
+     "a parameter that was tied is not in the pieces, and is loaded as 0: the one that it was tied "
+     "to has its values"},
+    {[](E e) { return e.is == 0 && e.goes_on; },
+     "a parameter that goes on in the next rank's piece is loaded from the first piece only"},
+    {[](E e) { return e.is == 0; }, "an element is 0 that was saved"},
+    {[](E e) { return e.state == State::moments && of_weights(e.is) && e.must == 0; },
+     "a parameter that was frozen has no moments in the pieces: they begin with 0, not with its "
+     "weights"},
+    {[](E e) { return e.state == State::moments && of_weights(e.is); },
+     "the moments are read from the weights"},
+    {[](E e) { return e.must == 0; }, "an element is not 0 that nothing was saved for"},
+    {[](E e) { return std::isnan(e.is); }, "a piece is read where it has no elements"},
+    {[](E e) { return e.is < 0; }, "an element is padding of a piece"},
+    {[](E) { return true; },
+     "an element has the value of another one: which piece has it, and where in that piece?"}};
+
+void check_values(const std::vector<Part>& parts) {
+  std::vector<Element> wrong;
+  std::string details;
+  for (const Part& part : parts)
+    for (size_t i = 0; i < part.elements.size(); ++i) {
+      const Element& e = part.elements[i];
+      if (e.is == e.must) continue;
+      if (wrong.empty())
+        details = str(place(part), "element ", i, " of ", part.elements.size(), " is ",
+                      origin(e.is), ", must be ", origin(e.must));
+      wrong.push_back(e);
+    }
+  for (const auto& [fits, meaning] : kMeanings)
+    if (!wrong.empty() && std::ranges::all_of(wrong, fits)) fail(meaning, details);
+}
+
+void check_reads(const Part& part) {
+  const double all = double(part.c.saved.ranks * flat_layout(part.c.saved, part.state).shard),
+               calls = double(part.reads.size()) / 2;
+  double is = 0, must = 0, right_calls = 0;
+  for (size_t i = 1; i < part.reads.size(); i += 2) is += part.reads[i];
+  Element before;
+  for (const Element& e : part.elements) {
+    must += e.piece >= 0;
+    right_calls += e.piece >= 0 && (e.parameter != before.parameter || e.piece != before.piece);
+    before = e;
   }
-  for (const Mistake& mistake : kWrongShards)
-    if (are(mistake.rules)) return failed(mistake.meaning, details);
-  return failed(meaning, details);
+  if (is == must && calls <= right_calls) return;
+  fail(
+      is == must  ? calls == must
+                        ? "elements are read one by one: one call can read what is in a row"
+                        : "what one call can read is read by several"
+      : is >= all ? "every rank reads all pieces: with N ranks each byte is read N times, and a "
+                    "rank needs memory for the whole unit"
+      : is > must ? "more is read than the shard needs: padding, or what another rank has"
+                  : "an element of the shard was not read",
+      place(part) + str(is, " elements in ", calls, " calls, must be ", must, " in ", right_calls));
 }
 
-// ---- reads -----------------------------------------------------------------------------------
-
-using Elements = std::multiset<std::tuple<int, State, int64_t>>;
-
-Elements elements_of(const std::vector<Read>& reads) {
-  Elements elements;
-  for (const Read& read : reads)
-    for (int64_t i = 0; i < read.count; ++i)
-      elements.insert({read.rank, read.state, read.first + i});
-  return elements;
-}
-
-std::string wrong_read(const Part& part) {
-  const Elements got = elements_of(part.got.reads), right = elements_of(part.right.reads);
-  for (const auto& element : got) {
-    if (!right.contains(element)) return "more is read than the shard needs";
-    if (got.count(element) > right.count(element)) return "an element is read twice";
-  }
-  for (const auto& element : right)
-    if (!got.contains(element)) return "an element of the shard was not read";
-  if (part.got.reads.size() > part.right.reads.size())
-    return "what one call can read is read by several";
-  return "";
-}
-
-Verdict judge_reads(const Cases& cases, const Parts& parts) {
-  const auto wrong =
-      std::ranges::find_if(parts, [](const Part& part) { return !wrong_read(part).empty(); });
-  if (wrong == parts.end()) return {.passed = true};
-  const auto are = [&](const Rules& rules) {
-    return std::ranges::all_of(parts, [&](const Part& part) {
-      const Load load = simulated(cases[part.which], part.rank, part.state, rules);
-      return std::ranges::is_permutation(part.got.reads, load.reads);
-    });
-  };
-  const auto sum = [](const Load& load) {
-    int64_t n = 0;
-    for (const Read& read : load.reads) n += read.count;
-    return str(n, " elements in ", load.reads.size(), load.reads.size() == 1 ? " read" : " reads");
-  };
-  const std::string details =
-      str(place(cases, *wrong), sum(wrong->got), ", expected ", sum(wrong->right));
-  for (const Mistake& mistake : kWrongReads)
-    if (are(mistake.rules)) return failed(mistake.meaning, details);
-  return failed(wrong_read(*wrong), details);
-}
-
-Verdict judge(const Check& check, const CheckOptions& options, const Record& record) {
-  const Cases cases = reshard_cases(check.name, options.seed);
-  const Parts parts = parts_of(cases, record);
-  const Verdict values = judge_values(cases, parts);
-  if (!values.passed || (check.name != kReads && check.name != kAll)) return values;
-  return judge_reads(cases, parts);
+void check(bool reads = false) {
+  const Record seen = observe();
+  const std::vector<ReshardCase> cases = reshard_cases(check_name(), options().seed);
+  std::vector<Part> parts;
+  for (size_t k = 0; k < cases.size(); ++k)
+    for (int rank = 0; rank < cases[k].now.ranks; ++rank)
+      for (const State state : kStates) {
+        const std::string name = part_name(k, rank, state);
+        Part& part = parts.emplace_back(
+            Part{cases[k], rank, state, seen.numbers.at(name), seen.numbers.at(name + " reads")});
+        part.expect();
+        check_size(part);
+        for (size_t i = 0; i < part.got.size(); ++i) part.elements[i].is = part.got[i];
+      }
+  check_values(parts);
+  if (reads) std::ranges::for_each(parts, check_reads);
 }
 
 }  // namespace
 
-Exercise exercise_10() {
-  return {.number = 10,
-          .name = "10_reshard",
-          .title = "A checkpoint that reshards",
-          .checks = kChecks,
-          .headers = {"tutorials/exercises/10_reshard/reshard.h"},
-          .functions = {},
-          .defines = {"zl::exercises::load_shard("},
-          .judge = judge};
-}
+TEST_CASE("the same number of ranks", "[10][same][10 points]") { check(); }
+TEST_CASE("more ranks", "[10][ranks][15 points]") { check(); }
+TEST_CASE("fewer ranks", "[10][ranks][10 points]") { check(); }
+TEST_CASE("empty shards", "[10][ranks][10 points]") { check(); }
+TEST_CASE("what is read", "[10][reads][10 points]") { check(true); }
+TEST_CASE("frozen parameters", "[10][frozen][15 points]") { check(); }
+TEST_CASE("frozen or trained since", "[10][frozen][10 points]") { check(); }
+TEST_CASE("tied weights", "[10][tied][10 points]") { check(); }
+TEST_CASE("tied or untied since", "[10][tied][5 points]") { check(); }
+TEST_CASE("all of these", "[10][all][5 points]") { check(true); }
 
 }  // namespace zl::exercises

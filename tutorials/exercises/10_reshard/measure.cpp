@@ -1,9 +1,7 @@
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 #include <limits>
-#include <map>
 
-#include "tensor/error.h"
 #include "tutorials/exercises/10_reshard/reshard_case.h"
 
 namespace zl::exercises {
@@ -15,26 +13,32 @@ using namespace reshard_checks;
 class NotingPieces final : public SavedPieces {
  public:
   explicit NotingPieces(const ShardedUnit& unit) : unit_(unit) {
-    for (const State state : kStates)
-      for (int rank = 0; rank < unit.ranks; ++rank)
-        pieces_[{rank, state}] = saved_piece(unit, rank, state);
+    for (const State state : kStates) {
+      const FlatLayout layout = flat_layout(unit, state);
+      std::vector<float>& full = full_.emplace_back();
+      for (int64_t i = 0; i < layout.full; ++i) full.push_back(float(-1 - i));
+      for (size_t p = 0; p < layout.begin.size(); ++p)
+        for (int64_t i = 0; layout.begin[p] >= 0 && i < unit.parameters[p].numel; ++i)
+          full[size_t(layout.begin[p] + i)] = saved_value(state, int(p), i);
+    }
   }
   const ShardedUnit& unit() const override { return unit_; }
   void read(int rank, State state, int64_t first, std::span<float> to) override {
-    for (const double number : {double(rank), double(state), double(first), double(to.size())})
-      reads.push_back(number);
-    const auto piece = pieces_.find({rank, state});
+    const std::vector<float>& full = full_[size_t(state)];
+    const int64_t shard = int64_t(full.size()) / unit_.ranks;
+    for (const int64_t number : {int64_t(rank), int64_t(to.size())})
+      reads.push_back(double(number));
     for (size_t i = 0; i < to.size(); ++i) {
       const int64_t at = first + int64_t(i);
-      const bool there = piece != pieces_.end() && at >= 0 && at < int64_t(piece->second.size());
-      to[i] = there ? piece->second[size_t(at)] : std::numeric_limits<float>::quiet_NaN();
+      const bool there = rank >= 0 && rank < unit_.ranks && at >= 0 && at < shard;
+      to[i] = there ? full[size_t(rank * shard + at)] : std::numeric_limits<float>::quiet_NaN();
     }
   }
-  std::vector<double> reads;  // rank, state, first, count
+  std::vector<double> reads;  // of each the piece and the number of elements
 
  private:
   ShardedUnit unit_;
-  std::map<std::pair<int, State>, std::vector<float>> pieces_;
+  std::vector<std::vector<float>> full_;  // by state
 };
 
 }  // namespace

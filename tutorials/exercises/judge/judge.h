@@ -38,6 +38,7 @@ struct Numbers {
   std::vector<double> before = {};
   // Numbers of the case whose multiples mean something: {"C, the number of columns", 7}.
   std::vector<std::pair<std::string, double>> factors = {};
+  std::string meaning = {};  // if it is known
 };
 
 // Fails with one sentence if `is` is not `must`: a wrong size, NaN, zero, what was there before is

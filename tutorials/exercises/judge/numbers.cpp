@@ -45,8 +45,10 @@ class Comparison {
                            ? str("element ", first)
                            : str("row ", first / row_, ", element ", first % row_);
     text += str(" is ", n_.is[first], ", must be ", n_.must[first]);
+    const double more = n_.is[first] - n_.must[first], ratio = n_.is[first] / n_.must[first];
     if (n_.must[first] != 0 && std::isfinite(n_.is[first]))
-      text += str(" (ratio ", n_.is[first] / n_.must[first], ")");
+      text += std::abs(ratio - 1) < 1e-4 ? str(" (a difference of ", more, ")")
+                                         : str(" (ratio ", ratio, ")");
     return text + str("; ", count, " of ", n_.must.size(), " values differ");
   }
 
@@ -143,7 +145,8 @@ void compare(const Numbers& numbers) {
          numbers.is.empty() ? "Nothing was written to it." : "");
   const Comparison comparison(numbers);
   if (!comparison.equal(numbers.is, numbers.must))
-    fail(comparison.meaning(), comparison.evidence());
+    fail(numbers.meaning.empty() ? comparison.meaning() : numbers.meaning,
+         numbers.what + ": " + comparison.evidence());
 }
 
 }  // namespace zl::exercises
