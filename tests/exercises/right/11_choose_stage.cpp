@@ -53,10 +53,21 @@ int64_t sent_bytes(const Training& training, int stage) {
 double step_seconds(const Cluster& cluster, const Training& training, int stage) {
   double parameters = 0;
   for (const int64_t n : training.units) parameters += double(n);
-  const double tokens = double(training.tokens) * double(training.micro_batches);
+  const double forward = 2 * parameters * double(training.tokens) / cluster.rate;
+  const double backward = 2 * forward, A = double(training.micro_batches);
   const bool one_node = training.ranks <= cluster.gpus_per_node;
   const double rate = one_node ? cluster.node_bandwidth : cluster.network_bandwidth;
-  return 6 * parameters * tokens / cluster.rate + double(sent_bytes(training, stage)) / rate;
+  const Sizes sizes(training);
+  const auto pass = [&](int64_t n) {  // [s] once around the ring
+    const int64_t shards = n / training.ranks * (training.ranks - 1);
+    return double(shards * element_bytes(training)) / rate;
+  };
+  const double all = pass(sizes.all);
+  if (stage == 0) return A * forward + (A - 1) * backward + std::max(backward, 2 * all);
+  if (stage == 1) return A * forward + (A - 1) * backward + std::max(backward, all) + all;
+  if (stage == 2) return A * (forward + std::max(backward, all)) + all;
+  const double both = pass(2 * sizes.all - sizes.root);  // reduction, and second gather of blocks
+  return A * (std::max(forward, all) + std::max(backward, both));
 }
 
 std::optional<int> choose_stage(const Cluster& cluster, const Training& training) {

@@ -33,15 +33,18 @@ struct Training {
 int64_t kept_bytes(const Training& training, int stage);
 
 // [B] The most of these during a step. Full gradients of zero2 and zero3, and full parameters of
-// zero3, exist for root and one block at a time: each unit is reduced as soon as it is complete,
-// and nothing is prefetched.
+// zero3, exist for root and one block at a time. What overlap adds is not counted.
 int64_t peak_bytes(const Training& training, int stage);
 
 // [B] Sent per step, by ring collectives: gradients and parameters.
 int64_t sent_bytes(const Training& training, int stage);
 
-// [s] The computation, 6 operations per parameter (without padding) and token, and after it the
-// communication at the rate of the slowest link of the ring.
+// [s] A micro-batch computes 2 operations per parameter (without padding) and token forward, then 4
+// backward. Communication goes at the rate of the slowest link of the ring. That of a pass overlaps
+// with its computation, and the pass takes the longer of the two. Of zero3 the first gather belongs
+// to the forward pass, the second one and the reduction to the backward pass. Other stages reduce
+// in the backward pass, ddp and zero1 in that of the last micro-batch. The gather of zero1 and
+// zero2 comes after the update, and overlaps with nothing.
 double step_seconds(const Cluster& cluster, const Training& training, int stage);
 
 // Of the stages whose peak is at most cluster.memory the fastest; of equal ones the earliest; none

@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "tutorials/exercises/11_choose_stage/choose_stage.h"
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises::choose_stage_checks {
-
-inline constexpr char kKept[] = "between steps", kMixed[] = "mixed precision",
-                      kPeak[] = "at the peak", kSent[] = "sent", kMicro[] = "several micro-batches",
-                      kSeconds[] = "seconds", kChoice[] = "the choice", kExact[] = "to the byte";
 
 struct ChoiceCase {
   Cluster cluster;
@@ -23,9 +19,11 @@ std::vector<ChoiceCase> choice_cases(const std::string& check, uint64_t seed);
 enum class Asked { kept, peak, sent, seconds, choice };
 Asked asked_by(const std::string& check);
 
-// [B] By the library: predict() of stages/predict/closed_form.h.
+// By the library: predict() of stages/predict/closed_form.h.
 struct LibraryNumbers {
-  int64_t kept = 0, peak = 0, sent = 0;
+  std::vector<int64_t> units;                   // [n] with padding, root first
+  int64_t kept = 0, peak = 0;                   // [B]
+  int64_t reduced = 0, gathered = 0, sent = 0;  // [B] of a step; sent: both together
 };
 LibraryNumbers library_numbers(const Training& training, int stage);
 

@@ -1,4 +1,4 @@
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 #include "tutorials/exercises/11_choose_stage/choose_stage_case.h"
 
