@@ -1,83 +1,105 @@
-#include "tutorials/exercises/grader/measure.h"
-
-#include <chrono>
+#include "tutorials/exercises/judge/measure.h"
 
 #include "dist/run_ranks.h"
-#include "tensor/backend.h"
-#include "tutorials/exercises/04_ddp/recording_communicator.h"
+#include "tensor/kernels.h"
+#include "tutorials/exercises/04_ddp/ddp_case.h"
+#include "tutorials/exercises/04_ddp/gradient_reducer.h"
+#include "tutorials/exercises/judge/late_communicator.h"
 
 namespace zl::exercises {
 namespace {
 
-struct RankRecord {
-  std::vector<DdpEvent> events;
-  std::vector<std::vector<double>> values;  // by step: the gradients of all units after wait()
+struct OfRank {
+  std::vector<ReduceCall> calls;
+  std::vector<std::vector<double>> gradients;  // after wait(), of each unit, in each step
+  int64_t step = 0, micro_batch = 0, place = 0, group = -1, groups = 0;  // at present
 };
 
-void add_gradients(const DdpCase& c, const std::vector<UnitGradient>& units, RankRecord& record,
-                   GradientReducer& reducer, int rank, size_t step) {
-  const auto& passes = c.ready[step];
-  for (size_t m = 0; m < passes.size(); ++m) {
-    const bool last = m + 1 == passes.size();
-    for (const size_t u : passes[m]) {
-      const std::span<float> values = units[u].gradient.data<float>();
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] += c.gradient(rank, step, m, u, int64_t(i));
-      record.events.push_back({DdpEvent::gradient_ready, int64_t(u), int64_t(m)});
-      reducer.gradient_ready(u, last);
-    }
-    record.events.push_back({DdpEvent::backward_done, 0, int64_t(m)});
-    reducer.backward_done(last);
-  }
-}
+class RecordingCommunicator final : public LateCommunicator {
+ public:
+  RecordingCommunicator(Communicator& transport, const Memory& memory,
+                        const std::vector<UnitGradient>& units, OfRank& seen)
+      : LateCommunicator(transport, memory), units_(units), seen_(seen) {}
 
-void run_rank(const DdpCase& c, Communicator& transport, RankRecord& record) {
-  EventStream events(transport.rank());
-  Memory memory({DeviceKind::cpu}, cpu_backend(), events);
-  std::vector<UnitGradient> units;
-  for (size_t u = 0; u < c.sizes.size(); ++u) {
-    units.emplace_back();
-    units.back().name = c.unit_name(u) + " gradient";
-    units.back().gradient = Tensor::zeros(memory, MemoryUse::gradient, {c.sizes[u]});
+  void begin_group() override { seen_.group = seen_.groups++; }
+  void end_group() override { seen_.group = -1; }
+
+ private:
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
+    int64_t unit = std::ssize(units_) - 1;
+    while (unit >= 0 && !units_[size_t(unit)].gradient.same_storage(inout)) --unit;
+    seen_.calls.push_back(
+        {seen_.step, seen_.micro_batch, unit, call.count, seen_.place, seen_.group});
+    const auto waited = [this, number = seen_.calls.size() - 1] {
+      require(seen_.group < 0,
+              "wait() between begin_group() and end_group(): the calls of a group ",
+              "begin with end_group(), so with NCCL this waits forever");
+      ReduceCall& made = seen_.calls[number];
+      if (made.step == seen_.step) made.waited = seen_.place;
+    };
+    return and_then(LateCommunicator::do_all_reduce(inout, start, call), waited);
   }
-  RecordingCommunicator comm(transport, events, units, record.events);
-  {
-    const auto reducer = make_gradient_reducer(units, comm, c.bucket_size);
-    for (size_t step = 0; step < c.ready.size(); ++step) {
-      add_gradients(c, units, record, *reducer, transport.rank(), step);
-      record.events.push_back({DdpEvent::wait});
-      reducer->wait();
-      record.events.push_back({DdpEvent::update});
-      std::vector<double>& values = record.values.emplace_back();
-      for (const UnitGradient& u : units) {
-        for (const float x : u.gradient.data<float>()) values.push_back(double(x));
-        kernel::fill(0, u.gradient);
+
+  const std::vector<UnitGradient>& units_;
+  OfRank& seen_;
+};
+
+void run_rank(const DdpCase& c, Communicator& transport, OfRank& seen) {
+  Memory memory({DeviceKind::cpu}, cpu_backend(), transport.events());
+  std::vector<UnitGradient> units;
+  for (size_t u = 0; u < c.sizes.size(); ++u)
+    units.push_back(
+        {c.unit_name(u) + " gradient", Tensor::zeros(memory, MemoryUse::gradient, {c.sizes[u]})});
+  RecordingCommunicator comm(transport, memory, units, seen);
+  auto reducer = make_gradient_reducer(units, comm, c.bucket_size);
+  const auto called = [&] {
+    require(seen.group < 0, "begin_group() without an end_group() after it");
+    ++seen.place;
+  };
+  for (; seen.step < std::ssize(c.ready); ++seen.step) {
+    const auto& passes = c.ready[size_t(seen.step)];
+    for (size_t m = 0; m < passes.size(); ++m) {
+      const bool last = m + 1 == passes.size();
+      seen.micro_batch = int64_t(m), seen.place = 0;
+      for (const size_t u : passes[m]) {
+        for (int64_t i = 0; float& x : units[u].gradient.data<float>())
+          x += c.gradient(comm.rank(), size_t(seen.step), m, u, i++);
+        reducer->gradient_ready(u, last);
+        called();
       }
+      reducer->backward_done(last);
+      called();
+    }
+    reducer->wait();
+    called();
+    for (const UnitGradient& u : units) {
+      const std::span<float> values = u.gradient.data<float>();
+      seen.gradients.emplace_back(values.begin(), values.end());
+      kernel::fill(0, u.gradient);
     }
   }
+  reducer.reset();
   comm.finish();
 }
 
 }  // namespace
 
 Record measure(const std::string& check, const CheckOptions& options) {
-  const DdpCase c = ddp_case(check, options.seed);
-  std::vector<RankRecord> ranks(size_t(c.ranks));
+  const DdpCase c = ddp_case(check, options);
+  std::vector<OfRank> ranks(size_t(c.ranks));
   Record record;
-  RankOptions limits;
-  limits.timeout = std::chrono::seconds(3);
   try {
-    run_ranks(
-        c.ranks, [&](Communicator& comm) { run_rank(c, comm, ranks[size_t(comm.rank())]); },
-        limits);
+    run_ranks(c.ranks, [&](Communicator& comm) { run_rank(c, comm, ranks[size_t(comm.rank())]); },
+              {.timeout = std::chrono::seconds(3)});
   } catch (const CommunicationError& e) {
     record.texts["communication"] = e.what();
   }
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    record.numbers[str("events ", r)] = encode(ranks[r].events);
-    for (size_t step = 0; step < ranks[r].values.size(); ++step)
-      record.numbers[str("values ", r, " ", step)] = ranks[r].values[step];
-  }
+  for (const auto& [step, micro_batch, unit, count, place, group, waited] : ranks[0].calls)
+    for (const int64_t number : {step, micro_batch, unit, count, place, group, waited})
+      record.numbers["calls"].push_back(double(number));
+  for (size_t r = 0; r < ranks.size(); ++r)
+    for (size_t i = 0; i < ranks[r].gradients.size(); ++i)
+      record.numbers[str("gradient ", r, " ", i)] = ranks[r].gradients[i];
   return record;
 }
 

@@ -1,4 +1,4 @@
-// What a student's stage communicates with: each result arrives when its Work is waited for.
+// What a student's code communicates with: each result arrives when its Work is waited for.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace zl::exercises {
 
-// On the CPU a collective has finished when the call returns, and a stage that reads too early
+// On the CPU a collective has finished when the call returns, and code that reads too early
 // works by luck. Here a collective works on a copy, and Work::wait() copies the result back. The
 // copies are in a memory that the rank's ledger and events do not know. The transport counts each
-// call, where the stage cannot write.
-class LateCommunicator final : public Communicator {
+// call, where the student's code cannot write.
+class LateCommunicator : public Communicator {
  public:
   LateCommunicator(Communicator& transport, const Memory& rank)
       : Communicator(transport.rank(), transport.size(), calls_),
@@ -24,11 +24,18 @@ class LateCommunicator final : public Communicator {
   int64_t waits() const { return waits_; }
   const Communicator& transport() const { return transport_; }
 
+ protected:
+  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
+    return late(inout, [&](const Tensor& copy) {
+      return transport_.all_reduce(copy, call.reduction, named(call), start);
+    });
+  }
+
  private:
   // The base class counts a call before it is carried out, here in a log that was empty.
   CallName named(const Call& call) {
     const auto& rows = log().rows();
-    require(rows.size() == 1, "a stage must not write to the log of its communicator");
+    require(rows.size() == 1, "do not write to the log of the communicator");
     const Purpose purpose = rows.begin()->first.purpose;
     log().clear();
     return {call.name, purpose};
@@ -46,11 +53,6 @@ class LateCommunicator final : public Communicator {
     });
   }
 
-  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
-    return late(inout, [&](const Tensor& copy) {
-      return transport_.all_reduce(copy, call.reduction, named(call), start);
-    });
-  }
   Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
     return late(full, [&](const Tensor& copy) {
       return transport_.reduce_scatter(copy, call.reduction, named(call), start);
@@ -61,8 +63,8 @@ class LateCommunicator final : public Communicator {
   }
 
   [[noreturn]] static void refuse(const Call& call) {
-    throw std::invalid_argument(str("a stage must not call ", name(call.kind),
-                                    ": Stage has all_reduce, reduce_scatter and all_gather"));
+    throw std::invalid_argument(str("do not call ", name(call.kind), ": this exercise needs ",
+                                    "all_reduce, reduce_scatter or all_gather only"));
   }
   Work do_broadcast(const Tensor&, const Call& call) override { refuse(call); }
   Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
