@@ -1,234 +1,204 @@
+// The checks of exercise 08: each step is expected from what was observed before it.
 #include <algorithm>
+#include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
+#include "optim/clip.h"
 #include "tensor/error.h"
-#include "tutorials/exercises/08_mixed_precision/observed.h"
+#include "tutorials/exercises/08_mixed_precision/precision_case.h"
+#include "tutorials/exercises/judge/judge.h"
 
 namespace zl::exercises {
-namespace precision {
-
-const std::vector<double>& Observed::all(int rank, const std::string& name) const {
-  static const std::vector<double> none;
-  const auto found = record_.numbers.find(str(rank, " ", name));
-  return found == record_.numbers.end() ? none : found->second;
-}
-
-const std::vector<double>& Observed::all(int rank, const char* name, size_t step) const {
-  return all(rank, str(name, " ", step));
-}
-
-std::optional<double> Observed::of_step(int rank, const char* name, size_t step) const {
-  const std::vector<double>& values = all(rank, name);
-  return step < values.size() ? std::optional(values[step]) : std::nullopt;
-}
-
-bool near(double is, double expected, double relative) {
-  return std::abs(is - expected) <= relative * std::abs(expected);
-}
-
 namespace {
 
-double in_f16(double x) { return double(float(f16(float(x)))); }
+using Values = std::vector<double>;
 
-std::string at(size_t step, int rank) { return str("step ", step + 1, ", rank ", rank, ": "); }
+struct PrecisionEvidence {
+  PrecisionCase c = precision_case(check_name(), options());
+  Record seen = observe();
 
-// The parameters are the rounding of the master weights.
-Failure judge_parameters(const PrecisionCase& c, const Observed& seen, size_t step) {
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    const auto &master = seen.all(rank, "master", step), &f16s = seen.all(rank, "parameters", step);
-    for (size_t i = 0; i < master.size() && i < f16s.size(); ++i)
-      if (f16s[i] != in_f16(master[i]))
-        return failed(step == 0 ? "the parameters do not begin as the rounded master weights"
-                                : "the parameters are not the rounded master weights after a step",
-                      str(step == 0 ? str("rank ", rank, ": ") : at(step - 1, rank), "parameter ",
-                          i, " is ", f16s[i], "; the master weight is ", master[i]));
+  // State before step `step`, or what happened in it.
+  const Values& list(const char* name, int rank, size_t step) const {
+    return seen.numbers.at(str(name, " ", rank, " ", step));
   }
-  return {};
-}
-
-bool all_rounded(const std::vector<double>& master) {
-  return std::ranges::all_of(master, [](double x) { return x == in_f16(x); });
-}
-
-// The master weights before step `step`, beside SGD from the initial values.
-Failure judge_master(const PrecisionCase& c, const Observed& seen, size_t step,
-                     const std::vector<std::vector<float>>& expected) {
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    const std::vector<double>& is = seen.all(rank, "master", step);
-    const std::vector<float>& right = expected[size_t(rank)];
-    if (is.size() != right.size())
-      return failed("master() has another size than the shard",
-                    str(is.size(), " elements, not ", right.size()));
-    for (size_t i = 0; i < is.size(); ++i) {
-      if (std::abs(is[i] - double(right[i])) <= 2e-6) continue;
-      const std::string details =
-          str(step == 0 ? str("rank ", rank, ": ") : at(step - 1, rank), "master weight ", i,
-              " is ", is[i], ", expected ", right[i], "; initially ", c.initial(rank, int64_t(i)));
-      if (c.numbers != PrecisionCase::Numbers::exact && all_rounded(is))
-        return failed("the master weights are rounded to f16: what f16 cannot hold is lost",
-                      details);
-      if (step > 0 && is == seen.all(rank, "master", step - 1))
-        return failed("the master weights do not change in a step", details);
-      return failed("the master weights are wrong", details);
-    }
-  }
-  return {};
-}
-
-struct Skips {
-  std::vector<int> skipped, updated;  // ranks
+  double number(const char* name, int rank, size_t step) const { return list(name, rank, step)[0]; }
 };
-Skips skips(const PrecisionCase& c, const Observed& seen, size_t step) {
-  Skips skips;
-  for (int rank = 0; rank < c.ranks; ++rank)
-    (seen.of_step(rank, "calls", step).value_or(0) == 0 ? skips.skipped : skips.updated)
-        .push_back(rank);
-  return skips;
+
+std::string in(size_t step, int rank) { return str("step ", step + 1, ", rank ", rank); }
+
+Values rounded(const Values& values) {
+  Values all;
+  for (const double x : values) all.push_back(double(float(f16(float(x)))));
+  return all;
 }
 
-std::string overflow_text(const PrecisionCase& c, size_t step) {
-  for (const Overflow& o : c.overflows)
-    if (o.step == step)
-      return str("step ", step + 1, ": element ", o.element, " of rank ", o.rank, "'s gradient is ",
-                 o.value);
-  return "";
+// Whether f16 holds all values that are there, although it does not hold those that must be.
+bool only_f16(const Values& is, const Values& must) {
+  return !is.empty() && is == rounded(is) && must != rounded(must);
 }
 
-bool zeros(const std::vector<double>& values) {
-  return std::ranges::all_of(values, [](double x) { return x == 0; });
-}
-
-Failure judge_overflow(const PrecisionCase& c, const Observed& seen, size_t step) {
-  const std::string details = overflow_text(c, step);
-  const Skips ranks = skips(c, seen, step);
-  if (!ranks.updated.empty()) {
-    const int rank = ranks.updated[0];
-    if (seen.of_step(rank, "skipped", step) == 1)
-      return failed(zeros(seen.all(rank, "gradient", step))
-                        ? "a skipped step calls the optimizer with zeros: its moments and its "
-                          "number of steps advance"
-                        : "a skipped step calls the optimizer",
-                    details);
-    if (!ranks.skipped.empty())
-      return failed("the ranks do not agree: some skip the step and others update",
-                    str(details, "; ", ranks.updated.size(), " of ", c.ranks, " ranks update"));
-    const auto first = std::ranges::find(c.overflows, step, &Overflow::step);
-    const char* what = std::isnan(first->value) ? "a NaN" : first->value > 0 ? "inf" : "-inf";
-    return failed(str(what, " in the gradient is not noticed: the step is not skipped"), details);
-  }
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    if (seen.of_step(rank, "skipped", step) != 1)
-      return failed("step() returns skipped = false for a step that it skipped", details);
-    const double norm = seen.of_step(rank, "norm", step).value_or(0);
-    if (std::isfinite(norm))
-      return failed("the norm of a gradient that is not finite is finite",
-                    str(details, "; ", norm));
-    for (const char* name : {"master", "parameters"})
-      if (seen.all(rank, name, step) != seen.all(rank, name, step + 1))
-        return failed(str("the ", name[0] == 'm' ? "master weights" : "parameters",
-                          " change in a skipped step"),
-                      str(details, "; on rank ", rank));
-  }
-  return {};
-}
-
-Failure judge_good_step(const PrecisionCase& c, const Observed& seen, size_t step, double scale) {
-  const Skips ranks = skips(c, seen, step);
-  for (int rank = 0; rank < c.ranks; ++rank) {
-    const double calls = seen.of_step(rank, "calls", step).value_or(0);
-    const bool skipped = seen.of_step(rank, "skipped", step).value_or(1) == 1;
-    if (calls == 0)
-      return failed(step == 0 || !c.overflow(step - 1)
-                        ? "a step is skipped although every gradient is finite"
-                        : "the step after an overflow is skipped although every gradient is finite",
-                    at(step, rank) + "no call of the optimizer");
-    if (calls > 1)
-      return failed("the optimizer is called more than once in a step", str(at(step, rank), calls));
-    if (skipped)
-      return failed("step() returns skipped = true for a step that it made", at(step, rank));
-  }
-  return judge_gradient(c, seen, step, scale);
-}
-
-void update(const PrecisionCase& c, const Observed& seen, size_t step,
-            std::vector<std::vector<float>>& master) {
-  for (size_t rank = 0; rank < master.size(); ++rank) {
-    const std::vector<double>& gradient = seen.all(int(rank), "gradient", step);  // was judged
-    for (size_t i = 0; i < master[rank].size(); ++i)
-      master[rank][i] -= c.rate() * float(gradient[i]);
-  }
-}
-
-Failure judge_steps(const PrecisionCase& c, const Observed& seen) {
-  const std::vector<double> scales = right_scales(c);
-  std::vector<std::vector<float>> master;
-  for (int rank = 0; rank < c.ranks; ++rank)
-    for (int64_t i = 0; i < c.n; ++i) {
-      if (i == 0) master.emplace_back();
-      master.back().push_back(c.initial(rank, i));
+void check_weights(const PrecisionEvidence& e, size_t step, int rank) {
+  const Values& is = e.list("master", rank, step);
+  const bool first = step == 0;
+  const std::string where = first ? str("at first, rank ", rank) : "after " + in(step - 1, rank);
+  const Values before = first ? Values() : e.list("master", rank, step - 1);
+  Values must = before;
+  for (int64_t i = 0; i < e.c.n && first; ++i) must.push_back(double(e.c.initial(rank, i)));
+  if (!first && !e.c.overflow(step - 1))
+    for (size_t i = 0; const double g : e.list("gradient", rank, step - 1)) {
+      must[i] = double(float(must[i]) - e.c.rate * float(g));
+      ++i;
     }
+  if (only_f16(is, must))
+    fail("the master weights are rounded to f16: what f16 cannot hold is lost", where);
+  compare({.what = "the fp32 copy of the weights (" + where + ")",
+           .is = is,
+           .must = must,
+           .tolerance = 1e-6,
+           .before = before});
+  if (e.list("parameters", rank, step) != rounded(is))
+    fail("the parameters are not the rounded master weights", where);
+}
+
+// ---- the loss scale ----------------------------------------------------------------------------
+
+Values right_scales(const PrecisionCase& c) {
+  Values all = {c.scale};
+  for (int good = 0; all.size() <= c.steps;) {
+    const bool overflow = c.overflow(all.size() - 1), doubles = !overflow && ++good == c.window;
+    if (overflow || doubles) good = 0;
+    all.push_back(overflow ? std::max(all.back() / 2, c.min_scale)
+                           : all.back() * (doubles ? 2 : 1));
+  }
+  return all;
+}
+
+void check_scale(const PrecisionEvidence& e, size_t step, int rank) {
+  const PrecisionCase& c = e.c;
+  const Values right = right_scales(c);
+  const double is = e.number("scale", rank, step), must = right[step];
+  if (is == must) return;
+  std::string details = str("window ", c.window, ", min_scale ", c.min_scale, "; rank ", rank,
+                            "'s scale before each step (must be):");
+  for (size_t s = 0; s <= c.steps; ++s)
+    details +=
+        str(" ", e.number("scale", rank, s), " (", right[s], ")", c.overflow(s) ? " overflow" : "");
+  if (step == 0) fail("the first scale is not initial_scale", details);
+  const double before = right[step - 1];
+  if (is == before && must > before)
+    fail("the scale does not double after `window` good steps in a row", details);
+  if (is == before && must == c.min_scale) fail("the scale stops above min_scale", details);
+  if (is < c.min_scale) fail("the scale falls below min_scale", details);
+  if (c.overflow(step - 1))
+    fail(str("an overflow makes the scale ", is / before, " x what it was, not half"), details);
+  size_t first = step - 1;  // of the good steps
+  while (first > 0 && !c.overflow(first - 1) && right[first - 1] == before) --first;
+  const char* since = first == 0              ? "the start"
+                      : c.overflow(first - 1) ? "an overflow"
+                                              : "it was doubled";
+  fail(str("the scale is multiplied by ", is / before, " after ", step - first,
+           " good steps since ", since, ", where the count begins at 0; `window` is ", c.window),
+       details);
+}
+
+// ---- steps -------------------------------------------------------------------------------------
+
+void check_skipped(const PrecisionEvidence& e, size_t step) {
+  const Overflow& o = *e.c.overflow(step);
+  const std::string details =
+      str("an element of rank ", o.rank, "'s gradient is ", o.value, " in step ", step + 1);
+  int updated = 0;
+  for (int rank = 0; rank < e.c.ranks; ++rank) {
+    const bool calls = e.number("calls", rank, step) > 0;
+    updated += calls;
+    if (calls && e.number("skipped", rank, step) == 1)
+      fail("a skipped step calls the optimizer: its moments and its steps advance", details);
+  }
+  if (updated == e.c.ranks)
+    fail(str(o.value, " in the gradient is not noticed: the step is not skipped"), details);
+  if (updated > 0) fail("the ranks do not agree: some skip the step and others update", details);
+  for (int rank = 0; rank < e.c.ranks; ++rank) {
+    if (e.number("skipped", rank, step) != 1)
+      fail("step() returns skipped = false for a step that it skipped", details);
+    if (std::isfinite(e.number("norm", rank, step)))
+      fail("the norm of a gradient that is not finite is finite", details);
+    if (e.list("master", rank, step) != e.list("master", rank, step + 1))
+      fail("the master weights change in a skipped step", details);
+  }
+}
+
+void check_updated(const PrecisionEvidence& e, size_t step) {
+  const double scale = e.number("scale", 0, step);
+  std::vector<Values> gradients(size_t(e.c.ranks));
+  Values own;  // the norm of each rank's gradient
+  double squares = 0, sum_of_norms = 0;
+  for (int rank = 0; rank < e.c.ranks; ++rank) {
+    double of_rank = 0;
+    for (int64_t i = 0; i < e.c.n; ++i) {
+      const double g = double(float(e.c.scaled_gradient(rank, step, i, scale))) / scale;
+      gradients[size_t(rank)].push_back(g);
+      of_rank += g * g;
+    }
+    squares += of_rank;
+    own.push_back(std::sqrt(of_rank));
+    sum_of_norms += own.back();
+  }
+  const double norm = std::sqrt(squares), clip = clip_factor(norm, e.c.max_norm);
+  for (int rank = 0; rank < e.c.ranks; ++rank) {
+    const double calls = e.number("calls", rank, step), is = e.number("norm", rank, step),
+                 next = e.number("scale", rank, step + 1);
+    if (calls == 0) fail("a step is skipped although every gradient is finite", in(step, rank));
+    if (calls > 1) fail("the optimizer is called more than once in a step", in(step, rank));
+    if (e.number("skipped", rank, step) != 0)
+      fail("step() returns skipped = true for a step that it made", in(step, rank));
+    if (only_f16(e.list("gradient", rank, step), gradients[size_t(rank)]))
+      fail("the gradient is unscaled in f16, which loses small values", in(step, rank));
+    const auto near = [&](double must) { return std::abs(is - must) <= 1e-5 * must; };
+    if (!near(norm))
+      fail(near(norm * scale)        ? "the norm is that of the scaled gradient"
+           : near(own[size_t(rank)]) ? "the norm is that of this rank's shard, not of all ranks"
+           : near(sum_of_norms)      ? "the norm is the sum of the ranks' norms: add their squares"
+           : near(squares)           ? "the norm is the sum of squares: its square root is missing"
+                                     : "the norm is wrong",
+           str(in(step, rank), ": ", is, ", must be ", norm));
+    for (double& g : gradients[size_t(rank)]) g *= clip;
+    compare(
+        {.what = "the gradient for the optimizer (" + in(step, rank) + ")",
+         .is = e.list("gradient", rank, step),
+         .must = gradients[size_t(rank)],
+         .tolerance = 1e-5,
+         .factors = {
+             {"1 / clip_factor(norm, max_norm): it is not clipped", 1 / clip},
+             {"max_norm / norm: clipping must not enlarge it", std::max(1.0, e.c.max_norm / norm)},
+             {"the loss scale: is the gradient, or the norm for clipping, still scaled?", scale},
+             {"next scale / this scale: unscale by this one", next / scale}}});
+  }
+}
+
+void check_steps() {
+  const PrecisionEvidence e;
+  if (const auto found = e.seen.texts.find("communication"); found != e.seen.texts.end())
+    fail("the ranks do not make the same calls: all take part in each step", found->second);
   for (size_t step = 0;; ++step) {
-    if (auto failure = judge_master(c, seen, step, master)) return failure;
-    if (auto failure = judge_parameters(c, seen, step)) return failure;
-    if (auto failure = judge_scale(c, seen, step)) return failure;
-    if (step == c.steps) return {};
-    if (c.overflow(step)) {
-      if (auto failure = judge_overflow(c, seen, step)) return failure;
-    } else {
-      if (auto failure = judge_good_step(c, seen, step, scales[step])) return failure;
-      update(c, seen, step, master);
+    for (int rank = 0; rank < e.c.ranks; ++rank) {
+      check_weights(e, step, rank);
+      check_scale(e, step, rank);
     }
+    if (step == e.c.steps) return;
+    e.c.overflow(step) ? check_skipped(e, step) : check_updated(e, step);
   }
-}
-
-Verdict judge(const Check& check, const CheckOptions& options, const Record& record) {
-  const PrecisionCase c = precision_case(check.name, options.seed);
-  const auto error = record.texts.find("communication");
-  Failure failure = judge_steps(c, Observed(record));
-  if (error != record.texts.end())
-    failure = failed(
-        "the ranks do not make the same calls: all must take part in each step, also "
-        "those without an overflow",
-        error->second);
-  if (failure) return *failure;
-  Verdict passed;
-  passed.passed = true;
-  return passed;
 }
 
 }  // namespace
-}  // namespace precision
 
-Exercise exercise_08() {
-  Exercise exercise;
-  exercise.number = 8;
-  exercise.name = "08_mixed_precision";
-  exercise.title = "Mixed precision with dynamic loss scaling";
-  const auto add = [&](const char* name, const char* group, int points) {
-    Check& check = exercise.checks.emplace_back();
-    check.name = name;
-    check.group = group;
-    check.points = points;
-  };
-  add("one rank", "one rank", 10);
-  add("tiny updates", "precision", 10);
-  add("small gradients", "precision", 10);
-  add("norm and clipping", "clipping", 15);
-  add("overflow", "overflow", 15);
-  add("not a number", "overflow", 10);
-  add("overflow on one rank", "overflow", 10);
-  add("scale", "scale", 10);
-  add("smallest scale", "scale", 10);
-  exercise.headers = {"tutorials/exercises/08_mixed_precision/mixed_precision.h",
-                      "optim/clip.h",
-                      "stages/numerics/rank_numbers.h",
-                      "dist/communicator.h",
-                      "tensor/dtype.h",
-                      "tensor/tensor.h"};
-  exercise.functions = {"zl::sum_over_ranks(", "zl::Communicator::", "zl::Tensor::"};
-  exercise.defines = {"zl::make_mixed_precision("};
-  exercise.judge = precision::judge;
-  return exercise;
-}
+TEST_CASE("one rank", "[08][one rank][10 points]") { check_steps(); }
+TEST_CASE("tiny updates", "[08][precision][10 points]") { check_steps(); }
+TEST_CASE("small gradients", "[08][precision][10 points]") { check_steps(); }
+TEST_CASE("norm and clipping", "[08][clipping][15 points]") { check_steps(); }
+TEST_CASE("overflow", "[08][overflow][15 points]") { check_steps(); }
+TEST_CASE("not a number", "[08][overflow][10 points]") { check_steps(); }
+TEST_CASE("overflow on one rank", "[08][overflow][10 points]") { check_steps(); }
+TEST_CASE("scale", "[08][scale][10 points]") { check_steps(); }
+TEST_CASE("smallest scale", "[08][scale][10 points]") { check_steps(); }
 
 }  // namespace zl::exercises

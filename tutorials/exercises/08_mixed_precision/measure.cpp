@@ -1,6 +1,6 @@
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
-#include <chrono>
+#include <algorithm>
 
 #include "dist/run_ranks.h"
 #include "tensor/backend.h"
@@ -10,15 +10,7 @@
 namespace zl::exercises {
 namespace {
 
-std::vector<double> numbers(std::span<const float> values) {
-  return {values.begin(), values.end()};
-}
-
-std::vector<double> numbers(std::span<const f16> values) {
-  std::vector<double> all;
-  for (const f16 x : values) all.push_back(double(float(x)));
-  return all;
-}
+using Values = std::vector<double>;
 
 // SGD, which keeps what it was given.
 class RecordingOptimizer final : public ShardOptimizer {
@@ -26,73 +18,63 @@ class RecordingOptimizer final : public ShardOptimizer {
   explicit RecordingOptimizer(float rate) : rate_(rate) {}
   void step(std::span<float> parameters, std::span<const float> gradient) override {
     ++calls;
-    given = numbers(gradient);
-    const size_t n = std::min(parameters.size(), gradient.size());
-    for (size_t i = 0; i < n; ++i) parameters[i] -= rate_ * gradient[i];
+    given.assign(gradient.begin(), gradient.end());
+    for (size_t i = 0; i < std::min(parameters.size(), gradient.size()); ++i)
+      parameters[i] -= rate_ * gradient[i];
   }
   int calls = 0;
-  std::vector<double> given;
+  Values given;
 
  private:
   float rate_;
 };
 
-using Numbers = std::map<std::string, std::vector<double>>;
-
-void run_rank(const PrecisionCase& c, Communicator& comm, Numbers& record) {
-  EventStream events(comm.rank());
-  Memory memory({DeviceKind::cpu}, cpu_backend(), events);
+void run_rank(const PrecisionCase& c, Communicator& comm, std::map<std::string, Values>& record) {
+  Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
   std::vector<float> initial;
   for (int64_t i = 0; i < c.n; ++i) initial.push_back(c.initial(comm.rank(), i));
   std::vector<f16> parameters(size_t(c.n)), gradient(size_t(c.n));
-  RecordingOptimizer optimizer(c.rate());
-  const PrecisionShard shard{initial, parameters, optimizer, comm, memory};
-  PrecisionOptions options;
-  options.initial_scale = c.scale;
-  options.window = c.window;
-  options.min_scale = c.min_scale;
-  options.max_norm = c.max_norm;
-  const auto precision = make_mixed_precision(shard, options);
-
-  const auto state = [&](size_t step) {
-    record["scale"].push_back(precision->loss_scale());
-    record[str("master ", step)] = numbers(precision->master());
-    record[str("parameters ", step)] = numbers(std::span<const f16>(parameters));
-  };
-  state(0);
-  for (size_t step = 0; step < c.steps; ++step) {
+  RecordingOptimizer optimizer(c.rate);
+  const auto precision = make_mixed_precision({initial, parameters, optimizer, comm, memory},
+                                              {.initial_scale = c.scale,
+                                               .window = c.window,
+                                               .min_scale = c.min_scale,
+                                               .max_norm = c.max_norm});
+  for (size_t step = 0;; ++step) {
+    const auto put = [&](const char* name, Values values) {
+      record[str(name, " ", comm.rank(), " ", step)] = std::move(values);
+    };
     const double scale = precision->loss_scale();
+    put("scale", {scale});
+    put("master", Values(precision->master().begin(), precision->master().end()));
+    put("parameters", Values(parameters.begin(), parameters.end()));
+    if (step == c.steps) return;
     for (int64_t i = 0; i < c.n; ++i)
       gradient[size_t(i)] = c.scaled_gradient(comm.rank(), step, i, scale);
     optimizer.calls = 0;
     optimizer.given.clear();
     const PrecisionStep result = precision->step(gradient);
-    record["norm"].push_back(result.norm);
-    record["skipped"].push_back(result.skipped ? 1 : 0);
-    record["calls"].push_back(optimizer.calls);
-    record[str("gradient ", step)] = optimizer.given;
-    state(step + 1);
+    put("norm", {result.norm});
+    put("skipped", {result.skipped ? 1.0 : 0.0});
+    put("calls", {double(optimizer.calls)});
+    put("gradient", optimizer.given);
   }
 }
 
 }  // namespace
 
-// Names of numbers begin with the rank: "0 scale", "0 master 3".
+// Names of numbers end with the rank and the step: "master 0 3" is before step 3.
 Record measure(const std::string& check, const CheckOptions& options) {
-  const PrecisionCase c = precision_case(check, options.seed);
-  std::vector<Numbers> ranks(size_t(c.ranks));
+  const PrecisionCase c = precision_case(check, options);
+  std::vector<std::map<std::string, Values>> ranks(size_t(c.ranks));
   Record record;
-  RankOptions limits;
-  limits.timeout = std::chrono::seconds(3);
   try {
-    run_ranks(
-        c.ranks, [&](Communicator& comm) { run_rank(c, comm, ranks[size_t(comm.rank())]); },
-        limits);
+    run_ranks(c.ranks, [&](Communicator& comm) { run_rank(c, comm, ranks[size_t(comm.rank())]); },
+              {.timeout = std::chrono::seconds(3)});
   } catch (const CommunicationError& e) {
     record.texts["communication"] = e.what();
   }
-  for (size_t r = 0; r < ranks.size(); ++r)
-    for (const auto& [name, values] : ranks[r]) record.numbers[str(r, " ", name)] = values;
+  for (const auto& of_rank : ranks) record.numbers.insert(of_rank.begin(), of_rank.end());
   return record;
 }
 

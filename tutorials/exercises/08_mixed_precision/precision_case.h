@@ -1,11 +1,11 @@
 // The data of a check of exercise 08.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "tensor/dtype.h"
+#include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises {
 
@@ -13,7 +13,6 @@ namespace zl::exercises {
 struct Overflow {
   size_t step = 0;
   int rank = 0;
-  int64_t element = 0;
   float value = 0;  // not finite
 };
 
@@ -27,21 +26,19 @@ struct PrecisionCase {
   uint64_t seed = 0;
   int ranks = 1;
   int64_t n = 0;  // [n] of a shard
-  size_t steps = 0;
+  size_t steps = 4;
   Numbers numbers = Numbers::plain;
   double scale = 1024, min_scale = 1, max_norm = 0;
   int window = 1000;
+  float rate = 0.125f;  // of the optimizer, which is SGD: a power of two, so that it rounds once
   std::vector<Overflow> overflows;
 
   float initial(int rank, int64_t i) const;
-  // Of step `step`, counting from 0: before scaling, and as the rank gets it.
-  double gradient(int rank, size_t step, int64_t i) const;
+  // What the rank gets in step `step`, counting from 0.
   f16 scaled_gradient(int rank, size_t step, int64_t i, double scale) const;
-  bool overflow(size_t step) const;            // on any rank
-  bool overflow(size_t step, int rank) const;  // on this one
-  float rate() const;                          // of the optimizer, which is SGD
+  const Overflow* overflow(size_t step) const;  // the first of this step; null: there is none
 };
 
-PrecisionCase precision_case(const std::string& check, uint64_t seed);
+PrecisionCase precision_case(const std::string& check, const CheckOptions& options);
 
 }  // namespace zl::exercises
