@@ -4,7 +4,7 @@
 #include "tensor/kernels.h"
 #include "tutorials/exercises/04_ddp/ddp_case.h"
 #include "tutorials/exercises/04_ddp/gradient_reducer.h"
-#include "tutorials/exercises/stages/late_communicator.h"
+#include "tutorials/exercises/judge/late_communicator.h"
 
 namespace zl::exercises {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "stages/stage.h"
-#include "tutorials/exercises/stages/late_communicator.h"
+#include "tutorials/exercises/judge/late_communicator.h"
 #include "tutorials/exercises/stages/stage_calls.h"
 
 namespace zl {

@@ -8,10 +8,10 @@
 
 namespace zl::exercises {
 
-// On the CPU a collective has finished when the call returns, and a stage that reads too early
+// On the CPU a collective has finished when the call returns, and code that reads too early
 // works by luck. Here a collective works on a copy, and Work::wait() copies the result back. The
 // copies are in a memory that the rank's ledger and events do not know. The transport counts each
-// call, where the stage cannot write.
+// call, where the student's code cannot write.
 class LateCommunicator : public Communicator {
  public:
   LateCommunicator(Communicator& transport, const Memory& rank)
@@ -35,7 +35,7 @@ class LateCommunicator : public Communicator {
   // The base class counts a call before it is carried out, here in a log that was empty.
   CallName named(const Call& call) {
     const auto& rows = log().rows();
-    require(rows.size() == 1, "a stage must not write to the log of its communicator");
+    require(rows.size() == 1, "do not write to the log of the communicator");
     const Purpose purpose = rows.begin()->first.purpose;
     log().clear();
     return {call.name, purpose};
