@@ -31,8 +31,8 @@ Finished doctor(const std::string& flags, const std::map<std::string, std::strin
 TEST_CASE("doctor names what is there, and a cure for what is not, with exit code 0", "[zerolab]") {
   CHECK((text().code == 0 && text().err.empty()));
   CHECK(text().seconds < 3);
-  check_says(text().out, {"\nbuild ", "\ncpu ", "\nmemory ", "\nmeasured ", "matmul per second ",
-                          "\ncuda ", "\nnccl ", "How to fix it: ", "shared memory bytes ",
+  check_says(text().out, {"\nbuild ", "\ncpu ", "\nmemory ", "\nmeasured ", "matmul ", " G/s",
+                          " GB/s", "\ncuda ", "\nnccl ", "How to fix it: ", "shared memory ",
                           "\nlaunch    none\n", "on several machines: "});
   CHECK_FALSE(contains(text().out, "later version"));
   CHECK((json()["ok"] == true && json()["cpu"]["cores"] >= 1));

@@ -79,16 +79,22 @@ TEST_CASE("compare ends with 143 on SIGTERM and leaves a page of the steps so fa
   CHECK(report["recordings"][0]["stage"] == "ddp");
 }
 
-TEST_CASE("a second Ctrl-C ends the program at once", "[zerolab]") {
-  const ScratchFolder folder;
-  Launch launch{.arguments = words(kEndless + (folder / "run"))};
-  launch.watch = [sent = false](pid_t process, const std::string& err) mutable {
-    if (sent || !contains(err, "held-out")) return;
-    sent = true;
-    for (int i = 0; i < 2; ++i) kill(process, SIGINT);
-  };
-  CHECK(run(launch).code == 130);
-  CHECK(read_file(folder / "run/metrics.jsonl").ends_with("\n"));
+TEST_CASE("a second Ctrl-C ends the program at once, unless it comes with the first", "[zerolab]") {
+  for (const useconds_t between : {200'000U, 0U}) {  // [us]
+    const ScratchFolder folder;
+    Launch launch{.arguments = words(kEndless + (folder / "run"))};
+    launch.watch = [sent = false, between](pid_t process, const std::string& err) mutable {
+      if (sent || !contains(err, "held-out")) return;
+      sent = true;
+      kill(process, SIGINT);
+      usleep(between);
+      kill(process, SIGINT);
+    };
+    const Finished finished = run(launch);
+    CHECK(finished.code == 130);
+    CHECK((between > 0 || contains(finished.err, "interrupted")));
+    CHECK(read_file(folder / "run/metrics.jsonl").ends_with("\n"));
+  }
 }
 
 TEST_CASE("Ctrl-C ends a program that looks for tokens beyond the vocabulary", "[zerolab]") {

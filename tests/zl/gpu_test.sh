@@ -41,7 +41,7 @@ new_machine() {
   {
     [ "$1" = 0 ] && echo "cuda      cannot be used: this machine has no NVIDIA driver. How to fix it: install it; built in yes, usable no"
     for ((i = 0; i < $1; ++i)); do
-      echo "GPU $i     index $i, name NVIDIA H100 80GB HBM3, measured matmul size 4096, fp32 per second 5.01e+13"
+      echo "GPU $i     index $i, name NVIDIA H100 80GB HBM3, measured matmul size 4096, fp32 50100.0 G/s"
       echo "$i, NVIDIA H100 80GB HBM3, 9.0, 81559 MiB, $((1000 * (i % 2 + 1))) MiB, 550.54.15, Disabled, Default, Disabled" >&3
     done
     echo "nccl      built in yes, compiled for 2.28.9, version 2.28.9"
@@ -123,7 +123,7 @@ check "with one GPU all passes" ends_with 0
 check "the page begins with the build" in_order '^started +./zl test --gpu, 20' '^zerolab +0.1.0.*commit .*built in 7 s' \
   '^CUDA part +compiled by nvcc 12.4 for 90' '^system ' 'GPU 0: NVIDIA H100.*capability 9.0.*driver 550.54.15'
 check "the order is that of the review, with what doctor measured and the tests counted" in_order '^passed +doctor' \
-  'fp32 per second 5.01e.13' '^passed +compare fp32' '^SKIPPED ranks on two GPUs .*there is 1 GPU' \
+  'fp32 50100 G' '^passed +compare fp32' '^SKIPPED ranks on two GPUs .*there is 1 GPU' \
   '^passed +tests +[0-9]+ s  All tests passed \(12 assertions' '^passed +bench kernels' '^passed +bench step bf16' \
   '^passed +memcheck attention' '^passed +synccheck'
 check "the table of the kernels is at the end, without the lines of progress" in_order '^passed +synccheck' \

@@ -15,18 +15,22 @@
 
 namespace zl::cli {
 
-// "next_window" → "next window".
+// "next_window" → "next window"; the value has the unit of "copy_bytes_per_second": "copy".
 inline std::string words_of(std::string key) {
+  for (const std::string unit : {"_per_second", "_bytes"})
+    if (key.ends_with(unit)) key.resize(key.size() - unit.size());
   std::ranges::replace(key, '_', ' ');
   return printable_line(key);
 }
 
-// The value of `key` on one line: bytes have units, of an object nulls are left out.
+// The value of `key` on one line: bytes and rates have units, of an object nulls are left out.
 template <class Json>
 std::string text_of(const std::string& key, const Json& value) {
   if (value.is_null()) return "-";
   if (value.is_boolean()) return value ? "yes" : "no";
   if (value.is_string()) return printable_line(value.template get<std::string>());
+  if (value.is_number() && key.ends_with("_per_second"))
+    return format("%.1f G%s/s", double(value) * 1e-9, key.ends_with("bytes_per_second") ? "B" : "");
   if (value.is_number_float()) return digits(value, value < 1e6 ? 7 : 3);
   if (value.is_number() && key.ends_with("bytes")) return human_bytes(value);
   if (!value.is_object()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);

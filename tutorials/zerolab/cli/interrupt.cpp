@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,14 +13,27 @@ namespace {
 
 constexpr unsigned kPatience = 30;  // [s]
 constexpr std::chrono::milliseconds kToLearnOfDeath{200};
+// A program such as timeout sends one signal to this process and to its group.
+constexpr double kSameSignal = 0.1;  // [s]
 
 std::atomic<int> requested = 0;
-std::atomic<unsigned> patience = kPatience;            // [s]; 0: no limit
-static_assert(std::atomic<int>::is_always_lock_free);  // a signal handler may use it
+std::atomic<unsigned> patience = kPatience;  // [s]; 0: no limit
+std::atomic<double> since = 0;               // [s] when `requested` was set
+// A signal handler may use them.
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
+
+double now() {  // [s]
+  timespec time = {};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
 
 extern "C" void on_interrupt(int number) {
   int none = 0;
-  if (!requested.compare_exchange_strong(none, number) && none == number) _exit(128 + number);
+  if (requested.compare_exchange_strong(none, number))
+    since = now();
+  else if (none == number && now() - since > kSameSignal)
+    _exit(128 + number);
   if (number != SIGINT) alarm(patience);
 }
 

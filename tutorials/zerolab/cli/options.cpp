@@ -291,6 +291,7 @@ StageKind read_stage(const std::string& text) {
   if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
   std::vector<std::string> names;
   for (const StageKind kind : all_stages()) names.push_back(name(kind));
+  require_input(text.size() != 1, "'", text, "' is none of ", joined(names), " (or 0 to 3)");
   return all_stages()[choose(text, names)];
 }
 

@@ -39,7 +39,9 @@ std::string line_of(const std::string& what, Json values) {
     if (values.contains(key) && values[key].is_string())
       text += begin + values[key].get<std::string>();
   const Json gpus = values.value("gpus", Json::array());
-  for (const char* key : {"problem", "cure", "gpus"}) values.erase(key);
+  const std::string unusable = text.empty() ? "" : "built_in";
+  for (const std::string key : {"problem", "cure", "gpus", "usable", unusable.c_str()})
+    values.erase(key);
   if (const std::string others = text_of("", values); !others.empty())
     text += (text.empty() ? "" : "; ") + others;
   std::string lines =
