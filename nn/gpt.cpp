@@ -31,7 +31,7 @@ void GptConfig::check() const {
       " layers is more than is counted here; the bounds are 1e15 parameters and 1000000 layers");
   require_input(width % heads == 0, "n-embd ", width, " cannot be split into ", heads,
                 " heads: ", width, " / ", heads, " leaves ", width % heads,
-                ". Use a width that is a multiple of n-head");
+                ". Use a number of heads that divides the width, or a width that is a multiple");
 }
 
 namespace {

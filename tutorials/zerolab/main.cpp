@@ -106,8 +106,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     auto known = commands;
     for (const CLI::Option* option : command.get_options()) known.push_back(option->get_name());
     const char* kind = word.starts_with("-") ? "flag" : commands.empty() ? "argument" : "command";
-    return (root ? "there is" : where + " has") + " no " + kind + " '" + word + "'" +
-           did_you_mean(word, known);
+    const std::string meant = did_you_mean(word, known);
+    return (root ? "there is" : where + " has") + " no " + kind + " '" + word + "'" + meant +
+           (root || commands.empty() || !meant.empty()
+                ? ""
+                : "; its commands are " + CLI::detail::join(commands, ", "));
   }
   if (!commands.empty()) return where + " needs a command: " + CLI::detail::join(commands, ", ");
   const std::string text = error.what();
