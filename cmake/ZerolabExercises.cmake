@@ -8,7 +8,7 @@
 set(folder "${PROJECT_SOURCE_DIR}/tutorials/exercises")
 set(ZEROLAB_EXERCISES_FOLDER "${PROJECT_BINARY_DIR}/exercises")
 # Those whose checks are Catch2 cases. Later: all folders [0-9][0-9]_*.
-set(exercises 01_rms_norm 05_zero1 06_zero2 07_zero3 11_choose_stage)
+set(exercises 01_rms_norm 05_zero1 06_zero2 07_zero3 09_prefetch 11_choose_stage)
 
 # --- the side that measures ---------------------------------------------------------------------------
 
