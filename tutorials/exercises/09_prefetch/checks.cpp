@@ -1,207 +1,207 @@
+// The checks of exercise 09. The expected schedule is that of a run of the library's on the meta
+// backend, by a stage that notes what it is asked for; the expected peak is its closed formula.
 #include <algorithm>
-#include <functional>
-#include <optional>
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
 
-#include "tensor/error.h"
-#include "tutorials/exercises/09_prefetch/schedules.h"
-#include "tutorials/exercises/grader/exercise.h"
+#include "dist/ordered/meta_communicator.h"
+#include "stages/predict/peaks.h"
+#include "stages/schedule/step_schedule.h"
+#include "tensor/backend.h"
+#include "tutorials/exercises/09_prefetch/prefetch_case.h"
+#include "tutorials/exercises/judge/judge.h"
 
 namespace zl::exercises {
 namespace {
 
 using namespace prefetch_checks;
-using Tasks = std::vector<PrefetchTask>;
+using Entries = std::vector<ScheduleEntry>;
 
-const std::vector<Check> kChecks = {
-    {kNone, "order", 10},  {kOne, "prefetch", 15},   {kBucket, "prefetch", 15},
-    {kLimit, "limit", 15}, {kMisfit, "limit", 10},   {kTight, "limit", 5},
-    {kPeak, "peak", 10},   {kPeakLimit, "peak", 10}, {kAll, "all", 10},
+// ---- what is right -----------------------------------------------------------------------------
+
+// Full parameters by the schedule of stage 3. Nothing is communicated or updated.
+struct NotingStage final : Stage {
+  using Stage::Stage;
+  void allocate(UnitState& u) override {
+    u.parameter_shard = new_full_tensor(u, MemoryUse::parameter);  // of one rank
+    u.parameters = ParameterState::sharded;
+  }
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState&) override { return {}; }
+  void update(UnitState&, const Update&) override {}
+  Work unshard(UnitState& u) override {
+    notes.push_back({Action::unshard, u.unit->index});
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    return {};  // when it completes does not matter: the schedule depends on sizes alone
+  }
+  void reshard(UnitState& u) override {
+    notes.push_back({Action::reshard, u.unit->index});
+    u.full_parameter = {};
+  }
+  Entries notes;
 };
 
-Verdict failed(std::string meaning, std::string details) {
-  return {.passed = false, .meaning = std::move(meaning), .details = std::move(details)};
+Overlap overlap_of(const PrefetchTask& task) {
+  return {.prefetch_bucket_size = task.prefetch_bucket_size,
+          .max_live_parameters = task.max_live_parameters};
 }
 
-std::string text(const ScheduleEntry& entry) {
-  const char* action = entry.action == Action::unshard ? "unshard"
-                       : entry.action == Action::run   ? "run"
-                                                       : "reshard";
-  return str(action, " ", entry.unit);
+Entries right_schedule(const PrefetchTask& task) {
+  std::vector<Parameter> parameters(task.full.size());
+  std::vector<Unit> list(task.full.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    parameters[i] = {.name = str("p", i), .shape = {task.full[size_t(task.forward[i])]}};
+    list[i] = {.name = str("unit ", i), .parameters = {&parameters[i]}, .index = int(i)};
+  }
+  EventStream events;
+  // One rank: the sizes are padded already, and their shards do not matter.
+  const std::unique_ptr<Communicator> comm = meta_communicator(0, 1, events);
+  Memory memory({DeviceKind::meta}, meta_backend(), events);
+  NotingStage stage(list, *comm, {memory},
+                    {.stage = StageKind::zero3, .overlap = overlap_of(task)});
+  for (UnitState& u : stage.units()) stage.allocate(u);
+  stage.units()[0].forward_passes = 1;  // so root stays for backward
+  FullParameters full(stage);
+  for (const bool backward : {false, true}) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      UnitState& u = stage.units()[backward && i > 0 ? list.size() - i : i];
+      backward ? full.before_backward(u) : full.before_forward(u);
+      stage.notes.push_back({Action::run, u.unit->index});
+      if (i > 0) backward ? full.after_backward(u) : full.after_forward(u);
+    }
+    backward ? full.end_backward() : full.end_forward();
+  }
+  for (ScheduleEntry& entry : stage.notes) entry.unit = task.forward[size_t(entry.unit)];
+  return stage.notes;
 }
 
-// "unshard 0, unshard 3, run 0, …", around `at`.
-std::string text(const Entries& entries, size_t at) {
-  const size_t first = at < 6 ? 0 : at - 6, last = std::min(entries.size(), at + 4);
-  std::string all = first > 0 ? "… " : "";
-  for (size_t i = first; i < last; ++i) all += (i > first ? ", " : "") + text(entries[i]);
-  return all + (last < entries.size() ? " …" : "");
-}
+// ---- what a wrong answer means -----------------------------------------------------------------
 
 std::string text(const PrefetchTask& task) {
-  std::string units;
-  for (const int u : task.forward)
-    units += str(units.empty() ? "" : ", ", u, " (", task.full[size_t(u)], ")");
-  const bool limited = task.max_live_parameters < int64_t(1) << 60;
-  return str("units in forward order, with elements: ", units, "\nprefetch_bucket_size ",
-             task.prefetch_bucket_size, limited ? ", max_live_parameters " : ", no limit",
-             limited ? std::to_string(task.max_live_parameters) : "");
+  std::string all =
+      str("prefetch_bucket_size ", task.prefetch_bucket_size, ", max_live_parameters ",
+          task.max_live_parameters, "\nforward order, and elements:");
+  for (const int u : task.forward) all += str(" ", u, " (", task.full[size_t(u)], ")");
+  return all;
 }
 
-// ---- schedules -------------------------------------------------------------------------------
-
-// Throws what grade() reports if the entries name no action.
-Entries decoded(const Record& record, size_t k) {
-  const auto found = record.numbers.find(str("schedule ", k));
-  Entries entries;
-  if (found == record.numbers.end()) return entries;
-  for (size_t i = 0; i + 1 < found->second.size(); i += 2)
-    entries.push_back({Action(int(found->second[i])), int(found->second[i + 1])});
-  return entries;
+// Around `at`: "unshard 0, unshard 3, >> run 0, …".
+std::string text(const Entries& entries, size_t at) {
+  const char* const kActions[] = {"unshard ", "run ", "reshard "};
+  std::string all;
+  for (size_t i = at < 6 ? 0 : at - 6; i < std::min(entries.size(), at + 4); ++i)
+    all +=
+        str(i == at ? " >> " : " ", kActions[size_t(entries[i].action) % 3], entries[i].unit, ",");
+  return all + " …";
 }
 
-// What no schedule may do, whatever its rules are; "" if nothing.
-std::string impossible(const PrefetchTask& task, const Entries& entries, size_t& at) {
-  std::vector<bool> unsharded(task.full.size());
-  std::vector<int> runs = task.forward, ran;
-  runs.insert(runs.end(), task.backward.begin(), task.backward.end());
-  for (at = 0; at < entries.size(); ++at) {
-    const ScheduleEntry& e = entries[at];
-    if (e.unit < 0 || size_t(e.unit) >= task.full.size())
-      return str("an entry names unit ", e.unit, "; the units are 0 to ", task.full.size() - 1);
-    std::vector<bool>::reference is_unsharded = unsharded[size_t(e.unit)];
-    if (e.action == Action::unshard && is_unsharded)
-      return "a unit is unsharded that is unsharded already: its all-gather is made twice";
-    if (e.action == Action::reshard && !is_unsharded) return "a unit is resharded that is sharded";
-    if (e.action == Action::run && !is_unsharded) return "a unit runs that is not unsharded";
-    if (e.action == Action::run) ran.push_back(e.unit);
-    if (ran.size() > runs.size() || !std::equal(ran.begin(), ran.end(), runs.begin()))
-      return "the units do not run in the order of task.forward and then task.backward";
-    if (e.action != Action::run) is_unsharded = e.action == Action::unshard;
+// The sentence on got[at], which is not right[at], where all entries before it are right.
+std::string meaning(const PrefetchTask& t, const Entries& got, const Entries& right, size_t at) {
+  if (at == got.size() || at == right.size())
+    return str("the schedule has ", got.size(), " entries, must have ", right.size());
+  std::vector<int> since(t.full.size(), -1);  // how many units had run at the unshard; -1: sharded
+  int ran = 0;
+  int64_t live = 0, ahead = 0, earlier = 0, sharded = 0;  // [n]
+  for (size_t i = 0; i < at; ++i) {
+    const auto [action, unit] = right[i];
+    const int64_t n = t.full[size_t(unit)];
+    if (action == Action::run) ++ran;
+    if (action == Action::unshard) since[size_t(unit)] = ran, live += n;
+    if (action == Action::reshard) since[size_t(unit)] = -1, live -= n;
   }
-  if (ran.size() < runs.size())
-    return entries.empty() ? "the schedule is empty" : "the schedule ends before the last unit ran";
-  if (std::ranges::find(unsharded, true) != unsharded.end())
-    return "a unit is still unsharded at the end";
-  return "";
-}
+  const ScheduleEntry is = got[at], must = right[at];
+  if (size_t(is.unit) >= since.size()) return str("there is no unit ", is.unit);
+  const std::vector<int>& order = ran < int(since.size()) ? t.forward : t.backward;
+  size_t i = size_t(ran) % since.size();  // of the unit that is about to run
+  const bool is_sharded = since[size_t(is.unit)] < 0;
+  if ((is.action == Action::unshard) != is_sharded)
+    return is_sharded ? "a unit runs, or is resharded, that is not unsharded"
+                      : "a unit is unsharded that already is: its all-gather is made twice";
+  if (must.action == Action::reshard || is.action == Action::reshard)
+    return must.action == Action::reshard
+               ? "a unit is not resharded right after it ran: it takes memory with the next one"
+               : "a unit is resharded too early: others after they ran, root after the last one";
+  if (is.action == Action::run && is.unit != order[i])
+    return "the units do not run in the order of task.forward and then task.backward";
+  if (is.action == must.action)
+    return "units are not unsharded in the order of the pass, the one about to run first";
 
-std::string first_difference(const Entries& got, const Entries& right, size_t& at) {
-  for (at = 0; at < got.size() && at < right.size(); ++at)
-    if (!same({got[at]}, {right[at]})) break;
-  const auto is = [&](const Entries& list, Action action) {
-    return at < list.size() && list[at].action == action;
-  };
-  if (is(got, Action::unshard) && is(right, Action::unshard))
-    return "another unit is unsharded ahead than the next one in the order of the pass";
-  if (is(right, Action::unshard)) return "a unit is not unsharded, or too late";
-  if (is(got, Action::unshard)) return "a unit is unsharded ahead that should not be yet";
-  if (is(right, Action::reshard)) return "a unit is not resharded right after it ran";
-  return "a unit is resharded too early";
-}
-
-Verdict judge_schedules(const Tasks& tasks, const Record& record) {
-  std::vector<Entries> got, right;
-  std::optional<size_t> wrong;
-  for (size_t k = 0; k < tasks.size(); ++k) {
-    got.push_back(decoded(record, k));
-    right.push_back(library_run(tasks[k]).entries);
-    if (!wrong && !same(got[k], right[k])) wrong = k;
+  // One of the two is `run`, and the other one unshards u before it.
+  const int u = must.action == Action::unshard ? must.unit : is.unit;
+  const int64_t n = t.full[size_t(u)], bucket = t.prefetch_bucket_size;
+  // The units that the prefetch visits before u: all, those unsharded before it, those sharded.
+  for (++i; i < order.size() && order[i] != u; ++i) {
+    const size_t visited = size_t(order[i]);
+    ahead += t.full[visited];
+    if (since[visited] < 0) sharded += t.full[visited];
+    if (since[visited] >= 0 && since[visited] < ran) earlier += t.full[visited];
   }
-  if (!wrong) return {.passed = true};
-  const Entries &is = got[*wrong], &expected = right[*wrong];
-  size_t at = 0, impossible_at = 0;
-  std::string meaning = first_difference(is, expected, at);
-  const std::string never = impossible(tasks[*wrong], is, impossible_at);
-  if (!never.empty()) meaning = never, at = std::min(at, impossible_at);
-  for (const Mistake& mistake : kMistakes) {
-    bool all = true;
-    for (size_t k = 0; all && k < tasks.size(); ++k)
-      all = same(got[k], simulated(tasks[k], mistake.rules));
-    if (!all) continue;
-    meaning = mistake.meaning;
-    break;
-  }
-  return failed(meaning, str(text(tasks[*wrong]), "\nyours:    ", text(is, at),
-                             "\nexpected: ", text(expected, at)));
+  if (must.action == Action::unshard)
+    return str("unit ", u, " is not unsharded ahead, as both numbers allow: ", ahead,
+               " elements are before it, and ", live + n, " exist with it");
+  if (i == order.size()) return "the prefetch unshards units that do not come later in its pass";
+  if (ahead >= bucket && ahead - earlier < bucket)
+    return "units ahead that are unsharded already do not count towards prefetch_bucket_size";
+  if (ahead >= bucket)
+    return str("one unit too many is unsharded ahead: the ", ahead,
+               " elements before it fill the prefetch_bucket_size of ", bucket);
+  if (sharded > 0) return "a unit that does not fit is skipped: the prefetch must end there";
+  return str("the prefetch exceeds max_live_parameters: all full parameters are then ", live + n);
 }
 
-// ---- peaks -----------------------------------------------------------------------------------
-
-struct WrongPeak {
-  const char* meaning;
-  std::function<int64_t(const PrefetchTask&)> of;
-};
-
-int64_t sum_of_units(const PrefetchTask& task) {
-  int64_t n = 0;
-  for (const int64_t full : task.full) n += full;
-  return n;
-}
-
-int64_t without_prefetch(const PrefetchTask& task) {
-  return peak_of(task, simulated(task, {.none = true}));
-}
-
-const std::vector<WrongPeak> kWrongPeaks = {
-    {"the peak is that of root and the largest unit: units whose all-gather is in flight take "
-     "memory too",
-     without_prefetch},
-    {"root is missing in the peak",
-     [](const PrefetchTask& task) { return right_peak(task) - task.full[0]; }},
-    {"the peak is the sum of all units: most of them are resharded before others are unsharded",
-     sum_of_units},
-    {"prefetch_bucket_size is added to the peak without prefetch: whole units are unsharded, and "
-     "the last one may exceed the bucket",
-     [](const PrefetchTask& task) { return without_prefetch(task) + task.prefetch_bucket_size; }},
-    {"the peak is max_live_parameters where the peak without a limit is larger: whole units rarely "
-     "reach the limit",
-     [](const PrefetchTask& task) {
-       const int64_t unlimited = peak_of(task, simulated(task, {.ignores_limit = true}));
-       return std::min(unlimited, task.max_live_parameters);
-     }},
-    {"the peak is in bytes, not in elements",
-     [](const PrefetchTask& task) { return 4 * right_peak(task); }},
-};
-
-Verdict judge_peaks(const Tasks& tasks, const Record& record) {
-  const auto found = record.numbers.find("peak");
-  if (found == record.numbers.end() || found->second.size() != tasks.size())
-    return failed("predicted_peak() gave no number", "");
-  const std::vector<double>& got = found->second;
-  const auto are = [&](const std::function<int64_t(const PrefetchTask&)>& of) {
-    return std::ranges::equal(tasks, got, [&](const PrefetchTask& task, double peak) {
-      return double(of(task)) == peak;
-    });
-  };
-  if (are(right_peak)) return {.passed = true};
+void check_schedules() {
+  const Record seen = observe();
   size_t k = 0;
-  while (double(right_peak(tasks[k])) == got[k]) ++k;
-  const std::string details =
-      str(text(tasks[k]), "\nyour peak: ", int64_t(got[k]), ", expected: ", right_peak(tasks[k]));
-  for (const WrongPeak& wrong : kWrongPeaks)
-    if (are(wrong.of)) return failed(wrong.meaning, details);
-  for (const Mistake& mistake : kMistakes)
-    if (are([&](const PrefetchTask& t) { return peak_of(t, simulated(t, mistake.rules)); }))
-      return failed(str("the peak is that of another schedule: ", mistake.meaning), details);
-  return failed("the predicted peak is wrong", details);
+  for (const PrefetchTask& task : prefetch_tasks(check_name(), options().seed)) {
+    const std::vector<double>& numbers = seen.numbers.at(str("schedule ", k++));
+    Entries got;
+    const Entries right = right_schedule(task);
+    for (size_t i = 0; i < numbers.size(); i += 2)
+      got.push_back({Action(int(numbers[i])), int(numbers[i + 1])});
+    if (got == right) continue;
+    const size_t at = size_t(std::ranges::mismatch(got, right).in1 - got.begin());
+    fail(meaning(task, got, right, at),
+         str(text(task), "\nyours:   ", text(got, at), "\nexpected:", text(right, at)));
+  }
 }
 
-Verdict judge(const Check& check, const CheckOptions& options, const Record& record) {
-  const Tasks tasks = prefetch_tasks(check.name, options.seed);
-  return asks_for_peaks(check.name) ? judge_peaks(tasks, record) : judge_schedules(tasks, record);
+void check_peaks() {
+  const Record seen = observe();
+  size_t k = 0;
+  for (const PrefetchTask& t : prefetch_tasks(check_name(), options().seed)) {
+    std::vector<int64_t> units;
+    for (const int u : t.forward) units.push_back(t.full[size_t(u)]);
+    const double is = seen.list("peak").at(k++), root = double(t.full[0]),
+                 must = double(peaks_of({units, overlap_of(t)}).parameters),
+                 bucket = double(t.prefetch_bucket_size), limit = double(t.max_live_parameters);
+    if (is == must) continue;
+    const double all = std::accumulate(t.full.begin(), t.full.end(), 0.0),
+                 largest = double(*std::max_element(t.full.begin() + 1, t.full.end()));
+    const std::string details = str(text(t), "\nyours: ", int64_t(is), ", must be ", int64_t(must));
+    if (is > std::max(must, limit)) fail("the peak is larger than the limit allows", details);
+    const std::pair<double, const char*> known[] = {
+        {4 * must, "the peak is in bytes, not in elements"},
+        {must - root, "root is missing in the peak"},
+        {all, "the peak is the sum of all units: most are resharded before others begin"},
+        {root + largest, "only root and the largest unit are in the peak: units in flight are too"},
+        {root + largest + bucket, "prefetch_bucket_size is added, but whole units are unsharded"},
+        {limit, "the peak is max_live_parameters: whole units rarely reach it"},
+        {is, "the peak is wrong"}};
+    for (const auto& [peak, meaning] : known)
+      if (is == peak) fail(meaning, details);
+  }
 }
 
 }  // namespace
 
-Exercise exercise_09() {
-  return {.number = 9,
-          .name = "09_prefetch",
-          .title = "Prefetch: when to unshard, and the peak that follows",
-          .checks = kChecks,
-          .headers = {"tutorials/exercises/09_prefetch/prefetch.h"},
-          .functions = {},
-          .defines = {"zl::exercises::prefetch_schedule(", "zl::exercises::predicted_peak("},
-          .judge = judge};
-}
+TEST_CASE("no prefetch", "[09][order][10 points]") { check_schedules(); }
+TEST_CASE("one unit ahead", "[09][prefetch][15 points]") { check_schedules(); }
+TEST_CASE("several units ahead", "[09][prefetch][15 points]") { check_schedules(); }
+TEST_CASE("max_live_parameters", "[09][limit][15 points]") { check_schedules(); }
+TEST_CASE("a unit that does not fit", "[09][limit][10 points]") { check_schedules(); }
+TEST_CASE("less than one unit", "[09][limit][5 points]") { check_schedules(); }
+TEST_CASE("peak", "[09][peak][10 points]") { check_peaks(); }
+TEST_CASE("peak under the limit", "[09][peak][10 points]") { check_peaks(); }
+TEST_CASE("other models", "[09][all][10 points]") { check_schedules(); }
 
 }  // namespace zl::exercises

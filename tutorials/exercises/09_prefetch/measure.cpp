@@ -1,4 +1,4 @@
-#include "tutorials/exercises/grader/measure.h"
+#include "tutorials/exercises/judge/measure.h"
 
 #include "tensor/error.h"
 #include "tutorials/exercises/09_prefetch/prefetch_case.h"

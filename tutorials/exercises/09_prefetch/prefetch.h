@@ -26,6 +26,7 @@ enum class Action {
 struct ScheduleEntry {
   Action action = Action::run;
   int unit = 0;
+  bool operator==(const ScheduleEntry&) const = default;
 };
 
 // What the rank does in order of time, from the first unshard to the last reshard. At the beginning
