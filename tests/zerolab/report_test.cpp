@@ -181,6 +181,11 @@ TEST_CASE("a command in a report can be repeated by a shell", "[zerolab]") {
   CHECK(Json::parse(report_in(out))["about"]["command"] ==
         "zerolab train --model tiny --sample 0 --steps 1 -q --out '" + folder.path() +
             "/it'\\''s a'");
+  // A word may be as long as the system allows.
+  const std::string prompt(100'000, 'a');
+  CHECK(run({.arguments = words("train --model tiny -q --steps 2 --sample 1 --out " +
+                                (folder / "b") + " --prompt " + prompt)})
+            .code == 0);
 }
 
 TEST_CASE("report exits with 74 if the page cannot be written, and keeps the old one",

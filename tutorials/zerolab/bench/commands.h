@@ -97,8 +97,8 @@ std::string table_text(const Json& rows, const std::vector<Column<Json>>& column
 
 // The beginning of a document: the command, and where it measures.
 template <class Json>
-Json document(const char* command, const DeviceChoice& device) {
-  return {{"schema", 1},
+Json document(const char* command, const DeviceChoice& device, int schema = 1) {
+  return {{"schema", schema},
           {"command", command},
           {"ok", true},
           {"device", device.reference ? "reference" : name(device.kind)},

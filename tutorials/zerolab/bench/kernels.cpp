@@ -76,7 +76,7 @@ Json measure_kernels(KernelOptions options) {
   }
   progress.clear();
   const auto in_tf32 = [](const RunSetup& setup) { return setup.device.tf32; };
-  Json report = document<Json>("bench kernels", device);
+  Json report = document<Json>("bench kernels", device, 2);
   report.update({{"tf32", std::ranges::any_of(setups, in_tf32)},
                  {"model", options.model},
                  {"rows", options.rows},

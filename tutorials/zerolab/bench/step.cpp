@@ -90,7 +90,7 @@ int bench_step(StepOptions options) {
   if (!options.quiet) note_reports_of_train(setup.config, "bench step");
   double peak = 0;
   const Json results = Json::parse(measure_rows(options, setup, peak));
-  Json report = document<Json>("bench step", setup.device);
+  Json report = document<Json>("bench step", setup.device, 2);
   report.update({{"model", setup.model.name},
                  {"parameters", spec.model.parameters()},
                  {"precision", precision_name(spec.engine.precision)},

@@ -18,7 +18,7 @@ constexpr double kSameSignal = 0.1;  // [s]
 
 std::atomic<int> requested = 0;
 std::atomic<unsigned> patience = kPatience;  // [s]; 0: no limit
-std::atomic<double> since = 0;               // [s] when `requested` was set
+std::atomic<double> since = 0;               // [s] the first signal
 // A signal handler may use them.
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
 
@@ -29,10 +29,11 @@ double now() {  // [s]
 }
 
 extern "C" void on_interrupt(int number) {
+  double never = 0;
+  since.compare_exchange_strong(never, now());
   int none = 0;
-  if (requested.compare_exchange_strong(none, number))
-    since = now();
-  else if (none == number && now() - since > kSameSignal)
+  if (!requested.compare_exchange_strong(none, number) && none == number &&
+      now() - since > kSameSignal)
     _exit(128 + number);
   if (number != SIGINT) alarm(patience);
 }

@@ -33,4 +33,14 @@ inline std::string printable_line(std::string_view text) {
   return line;
 }
 
+// As a word of a command for a POSIX shell.
+inline std::string shell_word(const std::string& word) {
+  const std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+,:@%=";
+  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
 }  // namespace zl::cli

@@ -222,7 +222,12 @@ int compare_ranks(CompareOptions options) {
                          : str("the same micro-batches on ", plural(setup.spec.ranks, "rank"), ", ",
                                setup.spec.engine.accumulation, " for each\n");
     if (!options.quiet) std::fputs(text.c_str(), stderr);
-    add(all, setup.spec, run_stages(options, setup, {}));
+    try {
+      add(all, setup.spec, run_stages(options, setup, {}));
+    } catch (const Interrupted&) {
+      throw InterruptedRun(str(interrupted_by(interrupt_signal()), " on ",
+                               plural(setup.spec.ranks, "rank"), "; nothing was kept"));
+    }
   }
   const bool one = all.hashes.size() == 1;
   const Json document{{"schema", 1},

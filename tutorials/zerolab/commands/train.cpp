@@ -147,9 +147,11 @@ class TrainingRun {
     try {
       write();
     } catch (const InputError& e) {
+      const bool goes_on = last_.step < spec_.steps;
+      if (goes_on || !problem_.empty())  // the first problem is what the run ends with
+        std::fprintf(stderr, "zerolab: %s%s\n", e.what(),
+                     goes_on ? "; training goes on without it" : "");
       if (problem_.empty()) problem_ = e.what();
-      if (last_.step < spec_.steps)
-        std::fprintf(stderr, "zerolab: %s; training goes on without it\n", e.what());
     }
   }
 
@@ -247,6 +249,7 @@ class TrainingRun {
     if (options_.json) std::fputs(json_report(run).c_str(), stdout);
     if (!options_.json) std::fputs(printable(text_report(run)).c_str(), stderr);
     if (!problem_.empty()) throw OutputError(problem_);
+    if (trace_ && !trace_->problem().empty()) throw OutputError(trace_->problem());
     return kFine;
   }
 
@@ -330,7 +333,7 @@ constexpr const char* kTrainFooter =
   zerolab train --stage zero3 --ranks 3 --precision bf16 --set gradient_accumulation_steps=4
 
 --out DIR gets metrics.jsonl (one object per step), model.safetensors and report.html.
-Exit codes: 0 fine, 1 no step was made, 2 usage, 3 out of memory, 4 communication)"
+Exit codes: 0 fine, 1 all steps were skipped, 2 usage, 3 out of memory, 4 communication)"
     "\f"
     R"(
 Settings without a flag are given by --config or --set, with DeepSpeed's names:
@@ -371,7 +374,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
             "ddp, zero1, zero2 or zero3, or 0 to 3 (default ddp)" + variants_help());
   add_shared_flags(flags, options);
   flags.group("Ranks", true);
-  flags.toggle("--dry-run", "first predict the full peak, with activations, and check that it fits",
+  flags.toggle("--dry-run", "print what activations and workspace should take, too (in --json)",
                options.dry_run);
   flags.group("Text sample at the end", true);
   flags.add(

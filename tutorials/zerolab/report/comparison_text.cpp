@@ -121,7 +121,7 @@ void traffic_rows(Table& table, const GptTrainingSpec& spec) {
 // no time.
 void time_rows(Table& table, bool lanes) {
   table.row("ms per step (median)", [](const auto& s) { return milliseconds(s.seconds_per_step); });
-  table.row("  spent waiting (rank)", [](const StageOutcome& s) -> std::string {
+  table.row("  spent waiting, on average (rank)", [](const StageOutcome& s) -> std::string {
     if (s.waiting.empty()) return "-";
     const auto [least, most] = std::minmax_element(s.waiting.begin(), s.waiting.end());
     return str(milliseconds(*least), " (", least - s.waiting.begin(), ") to ", milliseconds(*most),

@@ -7,13 +7,13 @@
 #include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <sstream>
 
 #include "tensor/error.h"
 #include "tensor/io/json_check.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/report/shape.h"
 #include "tutorials/zerolab/run/machine.h"
@@ -51,13 +51,6 @@ constexpr const char* kReportShape = R"({
 
 std::string text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// As a word of a command for a POSIX shell.
-std::string shell_word(const std::string& word) {
-  static const std::regex plain("[\\w@%+=:,./-]+");
-  if (std::regex_match(word, plain)) return word;
-  return "'" + std::regex_replace(word, std::regex("'"), "'\\''") + "'";
 }
 
 // The command line of this process, so that a shell repeats it; "zerolab" instead of its path.

@@ -10,7 +10,7 @@
 
 namespace zl::cli {
 
-// `Stage` is StageOutcome, StagePlan, PresetPlan or StageClock.
+// `Stage` is StageOutcome, StagePlan or PresetPlan.
 template <class Stage>
 class StageTable {
  public:

@@ -18,10 +18,13 @@ void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); 
 bool has_room(const Gpu& gpu) { return gpu.problem.empty() && gpu.available > gpu.memory / 5; }
 
 // At most one for each rank: other programs on this machine may need the rest.
-// Those with room come first.
+// Those with room come first, then those with the most free memory.
 std::vector<Gpu> usable(std::vector<Gpu> gpus, int ranks) {
   std::erase_if(gpus, [](const Gpu& gpu) { return gpu.available == 0 || !gpu.problem.empty(); });
-  std::ranges::stable_partition(gpus, has_room);
+  std::ranges::stable_sort(gpus, [](const Gpu& a, const Gpu& b) {
+    if (has_room(a) || has_room(b)) return has_room(a) > has_room(b);
+    return a.available > b.available;
+  });
   if (int(gpus.size()) > ranks) gpus.resize(size_t(ranks));
   std::ranges::sort(gpus, {}, &Gpu::index);
   return gpus;

@@ -11,9 +11,18 @@
 namespace zl::cli {
 namespace {
 
+// [B] of host memory at the peak of a step or of a save, which may begin long after the start.
+int64_t host_peak(const TrainingSpec& spec, const RankReport& dry) {
+  if (!spec.checkpoint.saves()) return dry.host.peak_total();
+  const CheckpointBytes saved = checkpoint_bytes(prediction_input(spec), spec.device);
+  const bool snapshot = spec.checkpoint.writes == CheckpointWrites::snapshot;
+  return std::max(dry.host.peak_total(),
+                  dry.host.live_total() + (snapshot ? saved.snapshot : saved.buffer));
+}
+
 void require_room(const TrainingSpec& spec, const RunSetup& setup, const RankReport& dry) {
   const int64_t device = std::max(dry.rest.peak_total(), dry.init_peak_total),
-                host = dry.host.peak_total();
+                host = host_peak(spec, dry);
   const std::optional<LaunchedRank>& process = setup.backend.process;
   const bool apart = setup.device.on_gpus();  // else both pools use the machine's memory
   // Null: the machine's memory. 0 bytes available: unknown.
@@ -64,13 +73,7 @@ RankReport require_memory(const TrainingSpec& spec, const RunSetup& setup,
 }
 
 void require_host_limit(const TrainingSpec& spec, const RankReport& dry) {
-  int64_t host = dry.host.peak_total();
-  if (spec.checkpoint.saves()) {
-    const CheckpointBytes saved = checkpoint_bytes(prediction_input(spec), spec.device);
-    const bool snapshot = spec.checkpoint.writes == CheckpointWrites::snapshot;
-    host = std::max(host, dry.host.live_total() + (snapshot ? saved.snapshot : saved.buffer));
-  }
-  const int64_t limit = spec.host_memory;
+  const int64_t host = host_peak(spec, dry), limit = spec.host_memory;
   if (limit == 0 || host <= limit) return;
   throw OutOfMemory(
       str(name(spec.engine.stage), " is out of host memory: each rank keeps ", human_bytes(host),
