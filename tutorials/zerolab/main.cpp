@@ -191,8 +191,7 @@ int parse_and_run(int argc, char** argv) {
   add_checkpoint(app, invocation);
   add_report(app, invocation);
   add_data(app, invocation);
-  add_bench(app, invocation);
-  add_exercise(app, invocation);
+  add_programs(app, invocation);
   add_doctor(app, invocation);
   add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, because they would inherit it
@@ -215,12 +214,12 @@ int parse_and_run(int argc, char** argv) {
   return leave_mpi(finish(run(app, invocation)));
 }
 
-// "zerolab --help bench" is bench's help too.
-bool is_bench(int argc, char** argv) {
+// The first argument but -h and --help: "zerolab --help bench" is bench's help too.
+std::string first_word(int argc, char** argv) {
   const auto is = [&](int i, std::string_view word) { return i < argc && argv[i] == word; };
   int first = 1;
   while (is(first, "-h") || is(first, "--help")) ++first;
-  return is(first, "bench");
+  return first < argc ? argv[first] : "";
 }
 
 }  // namespace
@@ -234,9 +233,8 @@ int main(int argc, char** argv) {
                                 zl::cpu_architecture() + ", but this CPU has no " + missing +
                                 "; build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
-  if (is_bench(argc, argv))
-    if (const std::string problem = become_bench(argv); !problem.empty())
-      return say(kUsage, problem);
+  if (const std::string problem = become_program(first_word(argc, argv), argv); !problem.empty())
+    return say(kUsage, problem);
   watch_signals();
   return parse_and_run(take_launched_program(argc, argv), argv);
 }
