@@ -97,8 +97,8 @@ if(ZEROLAB_BUILD_PROGRAMS)
     https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
     f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a libcli11-dev)
 endif()
-if(ZEROLAB_BUILD_TESTS)
-  zerolab_dependency(Catch2 3.4 Catch2::Catch2WithMain catch2/catch_test_macros.hpp
+if(ZEROLAB_BUILD_TESTS OR (ZEROLAB_EXERCISES AND ZEROLAB_BUILD_PROGRAMS))
+  zerolab_dependency(Catch2 3.4 Catch2::Catch2 catch2/catch_test_macros.hpp
     https://github.com/catchorg/Catch2/archive/refs/tags/v3.7.1.tar.gz
     c991b247a1a0d7bb9c39aa35faf0fe9e19764213f28ffba3109388e62ee0269c "catch2 of version 3")
 elseif(ZEROLAB_BUILD_PROGRAMS)   # the checks of exercises are Catch2 cases; without it there are none

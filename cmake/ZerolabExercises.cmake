@@ -1,7 +1,7 @@
-# The exercises in tutorials/exercises. Three programs take part in a check: zerolab, which compiles the
+# The exercises in tutorials/exercises. Three programs take part in a check: zerolab-exercise, which compiles the
 # student's file and starts the judge; the judge, zerolab-judge, whose Catch2 cases are the checks; and the
 # student's program, which is their object file and one archive, libexercise_NN_name.a, that runs their code
-# and records what it does. What zerolab needs for that is written to exercises/exercises.json.
+# and records what it does. What zerolab-exercise needs for that is written to exercises/exercises.json.
 #
 # In a folder NN_name: checks*.cpp judge, measure.cpp measures, *_case.cpp belong to both. 05 to 07 share the
 # folder stages: check*.cpp judge, course_training.cpp belongs to both, all others measure.
@@ -36,7 +36,7 @@ foreach(name IN LISTS exercises)
   list(APPEND judging ${checks})
 endforeach()
 
-# --- zerolab's side, and the judge --------------------------------------------------------------------
+# --- the side of zerolab-exercise, and the judge ------------------------------------------------------
 
 file(GLOB grader CONFIGURE_DEPENDS "${folder}/grader/*.cpp")
 add_library(zerolab_grader OBJECT ${grader})
@@ -50,6 +50,7 @@ foreach(part judge numbers record)
   list(APPEND shared "${folder}/judge/${part}.cpp")
 endforeach()
 set(judge "")
+set(catch2 "")   # the library and its folders of headers, for `exercise pack`
 if(TARGET Catch2::Catch2)
   add_executable(zerolab_judge EXCLUDE_FROM_ALL ${judging} ${shared})
   set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge)
@@ -57,6 +58,7 @@ if(TARGET Catch2::Catch2)
     zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json Catch2::Catch2)
   add_dependencies(zerolab_exercises zerolab_judge)
   set(judge "$<TARGET_FILE:zerolab_judge>")
+  set(catch2 $<TARGET_FILE:Catch2::Catch2> $<TARGET_PROPERTY:Catch2::Catch2,INTERFACE_INCLUDE_DIRECTORIES>)
 else()
   message(STATUS "The exercises cannot be graded: Catch2 3.4 is not installed.")
 endif()
@@ -97,6 +99,7 @@ function(zerolab_toolchain output include archives library library_folder judge 
     \"$<JOIN:${link},${or_next}>\"
   ],
   \"judge\": \"${judge}\",
+  \"catch2\": [\"$<JOIN:${catch2},\", \">\"],
   \"exercises\": \"${texts}\",
   \"source\": \"${source}\"
 }

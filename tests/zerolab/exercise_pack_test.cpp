@@ -7,7 +7,7 @@
 #include <set>
 
 #include "tests/paths.h"
-#include "tests/zerolab/process.h"
+#include "tests/zerolab/command.h"
 
 namespace cli {
 namespace {
@@ -120,7 +120,7 @@ std::map<std::string, std::string> packed_in(const std::string& folder,
                                 flags + " && tar xzf course.tar.gz");
   INFO(packed.err);
   REQUIRE(packed.code == 0);
-  CHECK(contains(packed.out, "tutorials/exercises/*/hints.md") == !flags.empty());
+  CHECK(contains(packed.out, "tutorials/exercises/*/hints.md") == (flags == "--no-hints"));
   CHECK(files_in(folder) == std::vector<std::string>{"course.tar.gz", "zerolab"});
   return files_below(folder + "/zerolab");
 }
@@ -152,7 +152,7 @@ TEST_CASE("a student's archive holds no solution, no test and no link to what wa
   for (const auto& [path, text] : files) roots.insert(path.substr(0, path.find('/')));
   CHECK(roots == std::set<std::string>{".clang-format", ".gitignore", "CMakeLists.txt",
                                        "CMakePresets.json", "LICENSE", "README.md", "autograd",
-                                       "cmake", "dist", "nn", "optim", "stages", "tensor",
+                                       "cmake", "deps", "dist", "nn", "optim", "stages", "tensor",
                                        "tutorials", "zl"});
   // The build makes sources of what is in these folders: texts, tables, machines, the page.
   for (const std::string part : {"nn/data/", "stages/predict/", "tutorials/zerolab/report/"})
@@ -198,6 +198,41 @@ TEST_CASE("pack --no-hints leaves the hints out and nothing else", "[zerolab]") 
   CHECK(all.contains("tutorials/exercises/05_zero1/hints.md"));
   CHECK(std::erase_if(all, [](const auto& f) { return f.first.ends_with("/hints.md"); }) == 11);
   CHECK(all == less);
+}
+
+TEST_CASE("pack --with-solutions has the whole tree for other teachers", "[zerolab]") {
+  const ScratchFolder folder;
+  const auto files = packed_in(folder.path(), "--with-solutions");
+  for (const char* same :
+       {"README.md", "stages/zero1.cpp", "tutorials/08_zero3.cpp", "tests/CMakeLists.txt",
+        "tutorials/exercises/README.md", "tests/exercises/right/01_rms_norm.cpp",
+        "tests/exercises/wrong/05_zero1.patch", "tests/mutants/run"}) {
+    CAPTURE(same);
+    REQUIRE(files.contains(same));
+    CHECK(files.at(same) == read_file(kSource + "/" + same));
+  }
+  check_refused(call("exercise pack x.tar.gz --no-hints --with-solutions"), "leave one out");
+}
+
+TEST_CASE("an archive brings the Catch2 that the judge needs, and CMake finds it there",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const auto files = packed_in(folder.path());
+  const std::string deps = folder / "zerolab/deps/catch2";
+  CHECK(files.contains("deps/catch2/include/catch2/catch_test_macros.hpp"));
+  CHECK(contains(files.at("deps/catch2/lib/cmake/Catch2/LICENSE.txt"), "Boost Software License"));
+  write_file(
+      folder / "CMakeLists.txt",
+      "cmake_minimum_required(VERSION 3.22)\nproject(finds LANGUAGES NONE)\n"
+      "find_package(Catch2 3.4 REQUIRED PATHS " +
+          deps +
+          " NO_DEFAULT_PATH)\n"
+          "get_target_property(library Catch2::Catch2 IMPORTED_LOCATION)\n"
+          "file(SIZE \"${library}\" bytes)\nmessage(STATUS \"${library} has ${bytes} bytes\")\n");
+  const Finished configured = shell("cmake -S " + folder.path() + " -B " + (folder / "build"));
+  CAPTURE(configured.out, configured.err);
+  CHECK(configured.code == 0);
+  CHECK(contains(configured.out, deps + "/lib/"));
 }
 
 TEST_CASE("the same tree gives the same archive", "[zerolab]") {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <utility>
 
@@ -31,6 +32,27 @@ std::string half_updates() {
   return "#include <cstdio>\n" +
          replaced(replaced(read_file(kExerciseSolution), "step.lr,", "step.lr * 0.5,"), begin,
                   begin + " std::printf(\"\\033[31mupdate\\n\");");
+}
+
+std::string version_of(const std::string& exercise) {
+  const Json list = Json::parse(document("exercise list"));
+  for (const Json& one : list["exercises"])
+    if (one["name"] == exercise) return one["version"];
+  return "";
+}
+
+// Whether each element of an XML document ends, in the order of nesting, and no '&' stands alone.
+bool is_nested(const std::string& xml) {
+  static const std::regex tag("<(/?)([A-Za-z]+)[^<>]*?(/?)>"),
+      alone("&(?!(lt|gt|amp|quot|apos|#[0-9]+);)|<(?![/?A-Za-z])");
+  std::vector<std::string> open;
+  for (std::sregex_iterator it(xml.begin(), xml.end(), tag), end; it != end; ++it) {
+    if ((*it)[1].length() == 0 && (*it)[3].length() == 0) open.push_back((*it)[2]);
+    if ((*it)[1].length() == 0) continue;
+    if (open.empty() || open.back() != (*it)[2]) return false;
+    open.pop_back();
+  }
+  return open.empty() && !std::regex_search(xml, alone);
 }
 
 }  // namespace
@@ -108,37 +130,88 @@ TEST_CASE("a file is graded with a table, what failures mean, and the next comma
   check_says(refused.out, {"REFUSED: no check ran.\n", "Wrk"});
 }
 
-TEST_CASE("--json is a results.json of Gradescope", "[zerolab]") {
+// The documented fields of results.json: gradescope-autograders.readthedocs.io, "Autograder
+// Specifications". Gradescope refuses a test whose status is something else.
+TEST_CASE("--gradescope writes Gradescope's results.json, and --json prints it", "[zerolab]") {
   const ScratchFolder folder;
   const auto within = [](const Json& object, const std::string& allowed) {
     for (const std::string& key : keys(object.dump()))
       CHECK(contains(" " + allowed + " ", " " + key + " "));
   };
-  const std::string wrong = write_file(folder / "half.cpp", half_updates());
-  for (const auto& [file, code] :
-       {std::pair{kExerciseSolution, 0}, {wrong, 1}, {folder / "none.cpp", 1}}) {
-    const Finished finished = call(kCheck + file + " --json -q");
-    CAPTURE(file, finished.out);
+  const std::string wrong = write_file(folder / "half.cpp", half_updates()),
+                    typo = write_file(folder / "typo.cpp", "Wrk x;\n"),
+                    results = folder / "results.json";
+  for (const auto& [file, says] : {std::pair{kExerciseSolution, ""},
+                                   {wrong, ""},
+                                   {typo, "Wrk"},
+                                   {folder / "none.cpp", "no file"}}) {
+    const int code = file == kExerciseSolution ? 0 : 1;
+    const Finished finished = call(kCheck + file + " --json -q --force --gradescope " + results);
+    CAPTURE(file, finished.out, finished.err);
     CHECK(finished.code == code);
+    CHECK(read_file(results) == finished.out);
     const Json json = Json::parse(finished.out);
     within(json,
-           "score execution_time output output_format test_output_format stdout_visibility "
-           "tests extra_data");
+           "score execution_time output output_format test_output_format visibility "
+           "stdout_visibility tests extra_data");
+    CHECK((json["visibility"] == "visible" && json["output"].is_string()));
+    CHECK(contains(json["output"], says));
     double score = 0, most = 0;
     for (const Json& one : json["tests"]) {
       within(one, "score max_score status name number output tags extra_data");
       score += one["score"].get<double>();
       most += one["max_score"].get<double>();
+      CHECK((one["status"] == "passed" || one["status"] == "failed"));
       CHECK((one["status"] == "passed") == (one["score"] == one["max_score"]));
+      CHECK((one["name"].is_string() && one["output"].is_string()));
     }
     CHECK(json["score"] == score);
     CHECK(most == 100);
     CHECK((score == 100) == (code == 0));
     CHECK(json["extra_data"]["exercise"] == "05_zero1");
+    CHECK(json["extra_data"]["version"] == version_of("05_zero1"));
   }
-  const Json none = Json::parse(call(kCheck + (folder / "none.cpp") + " --json").out);
-  CHECK(contains(none["output"], "there is no file"));
-  CHECK(none["score"] == 0);
+  check_refused(call(kCheck + wrong + " -q --gradescope " + results), "results.json' exists");
+}
+
+// JUnit's fields as readers of it know them: the suite counts its cases; a case has a name, a class
+// and a time; what failed is an element of the case.
+TEST_CASE("--junit writes JUnit's XML, also of a file for which no check ran", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string wrong = write_file(folder / "half.cpp", half_updates()),
+                    typo = write_file(folder / "typo.cpp", "Wrk<int> x; // & \"\n"),
+                    xml = folder / "junit.xml";
+  const Json checks = Json::parse(document("exercise list"))["exercises"];
+  for (const auto& [file, failed] : {std::pair{kExerciseSolution, ""},
+                                     {wrong, "<failure "},
+                                     {typo, "<error "},
+                                     {folder / "none.cpp", "<error "}}) {
+    const Finished finished = call(kCheck + file + " -q --force --junit " + xml);
+    const std::string text = read_file(xml), name = failed;
+    CAPTURE(file, finished.err, text);
+    CHECK(finished.code == (name.empty() ? 0 : 1));
+    CHECK(text.starts_with("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"));
+    CHECK(is_nested(text));
+    const auto number = [&](const std::string& key) {
+      const size_t at = text.find(" " + key + "=\"", text.find("<testsuite "));
+      REQUIRE(at != std::string::npos);
+      return std::stoul(text.substr(at + key.size() + 3));
+    };
+    CHECK(contains(text, "<testsuite name=\"05_zero1 " + version_of("05_zero1") + "\""));
+    CHECK(count(text, "<failure ") == number("failures"));
+    CHECK(count(text, "<error ") == number("errors"));
+    CHECK(count(text, "<skipped ") == number("skipped"));
+    CHECK((name.empty() || contains(text, name)));
+    CHECK(number("failures") + number("errors") >= size_t(!name.empty()));
+    const size_t cases = count(text, "<testcase ");
+    CHECK(count(text, "<testcase classname=\"05_zero1 ") == cases);
+    for (const Json& one : checks)
+      if (one["name"] == "05_zero1" && name != "<error ") {
+        CHECK(cases == one["checks"].size());
+        for (const Json& check : one["checks"])
+          CHECK(contains(text, " name=\"" + check["name"].get<std::string>() + "\" time=\""));
+      }
+  }
 }
 
 TEST_CASE("a compiler that does not work is not blamed on the student", "[zerolab]") {
@@ -174,13 +247,13 @@ TEST_CASE("exercise hint shows one hint and the command for the next", "[zerolab
 
 TEST_CASE("without hints.md, exercise hint and check say so", "[zerolab]") {
   const ScratchFolder folder;
-  const Finished copied =
-      shell("cp \"$ZEROLAB\" '" + folder.path() + "/zerolab' && mkdir '" + folder.path() +
-            "/exercises' && cp \"$(dirname \"$ZEROLAB\")\""
-            "/exercises/exercises.json '" +
-            folder.path() + "/exercises' && cp -r " + kExerciseSource +
-            "/tutorials/exercises/05_zero1 '" + folder.path() + "' && rm '" + folder.path() +
-            "/05_zero1/hints.md'");
+  const Finished copied = shell("cp \"$ZEROLAB\" \"$ZEROLAB-exercise\" '" + folder.path() +
+                                "' && mkdir '" + folder.path() +
+                                "/exercises' && cp \"$(dirname \"$ZEROLAB\")\""
+                                "/exercises/exercises.json '" +
+                                folder.path() + "/exercises' && cp -r " + kExerciseSource +
+                                "/tutorials/exercises/05_zero1 '" + folder.path() + "' && rm '" +
+                                folder.path() + "/05_zero1/hints.md'");
   REQUIRE(copied.code == 0);
   const std::string json = folder / "exercises/exercises.json";
   write_file(json, replaced(read_file(json),

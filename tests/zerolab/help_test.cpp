@@ -1,8 +1,10 @@
 // Help, version, and output that goes nowhere. Mistyped commands and flags: texts/refusals.txt.
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
 #include <regex>
+#include <utility>
 
 #include "tests/paths.h"
 #include "tests/zerolab/command.h"
@@ -78,15 +80,18 @@ TEST_CASE("the program names its commands, and without one says so with exit cod
   CHECK(nothing.err == help.out);
 }
 
-TEST_CASE("bench is a program beside this one", "[zerolab]") {
-  const std::string help = call("bench --help").out;
-  CHECK(contains(help, "\n  machine "));
-  CHECK((call("--help bench").out == help && call("--help-all").out.size() > 4 * help.size()));
+TEST_CASE("bench and exercise are programs beside this one", "[zerolab]") {
+  const auto& [name, has] =
+      GENERATE(std::pair("bench", "\n  machine "), std::pair("exercise", "\n  check "));
+  const std::string word = name, help = call(word + " --help").out;
+  CAPTURE(help);
+  CHECK(contains(help, has));
+  CHECK((call("--help " + word).out == help && call("--help-all").out.size() > 4 * help.size()));
   const ScratchFolder folder;
   const std::string there = "cd " + folder.path() + " && ";
-  CHECK(shell(there + "ln -s \"$ZEROLAB\" link && ./link bench --help").out == help);
-  check_refused(shell(there + "cp \"$ZEROLAB\" alone && ./alone bench"),
-                "/zerolab-bench, which cannot be started: No such file or directory");
+  CHECK(shell(there + "ln -s \"$ZEROLAB\" link && ./link " + word + " --help").out == help);
+  check_refused(shell(there + "cp \"$ZEROLAB\" alone && ./alone " + word),
+                "/zerolab-" + word + ", which cannot be started: No such file or directory");
 }
 
 TEST_CASE("the version is the build's", "[zerolab]") {

@@ -35,6 +35,8 @@ endif()
 set(ZEROLAB_CUDA_SAYS "not compiled" CACHE INTERNAL "")
 add_executable(zerolab_cli main.cpp)
 add_custom_target(zerolab_exercises)
+add_executable(zerolab_exercise EXCLUDE_FROM_ALL main.cpp)
+set_target_properties(zerolab_exercise PROPERTIES OUTPUT_NAME zerolab-exercise)
 add_executable(zerolab_bench EXCLUDE_FROM_ALL main.cpp)
 set_target_properties(zerolab_cli PROPERTIES OUTPUT_NAME zerolab)
 add_executable(05_lesson main.cpp)
@@ -147,14 +149,16 @@ sed -i 's/"configurePresets": \[/&\n  {"name": "course", "generator": "Ninja", "
 printf '#include <%s>\n' cstdio cstdlib >"$tree/main.cpp"
 echo 'int main() { std::puts(std::getenv("ZL_COMMAND")); }' >>"$tree/main.cpp"
 zl "the program learns how zl was called" 0 "=$tree/zl" exercise
-check "a tree with tests is built in build/default" [ -x "$tree/build/default/zerolab" ]
+check "a tree with tests is built in build/default" [ -x "$tree/build/default/zerolab-exercise" ]
+check "with the judge's Catch2" grep -q ZEROLAB_EXERCISES:.*=ON "$tree/build/default/CMakeCache.txt"
+check "without the program that needs no exercise" [ ! -e "$tree/build/default/zerolab" ]
 check "without the program of bench" [ ! -e "$tree/build/default/zerolab_bench" ]
 zl "which bench builds, also below launch" 0 - launch -n 2 -- bench comm
 check "beside the first program" [ -x "$tree/build/default/zerolab_bench" ]
 zl "and with which preset" 0 "=$tree/zl --preset course" --preset course exercise
 rm -r "$tree/tests" "$tree/build"
 zl "a tree without tests needs no word about the preset" 0 "=$tree/zl" exercise
-check "and is built in build/course" [ -x "$tree/build/course/zerolab" ]
+check "and is built in build/course" [ -x "$tree/build/course/zerolab-exercise" ]
 zl "that it has no tests is a usage error" 2 "this tree has no tests" test
 
 # --- a configuration that fails leaves nothing behind --------------------------------------------------

@@ -183,7 +183,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   app.group("Commands");  // which the commands inherit
   for (const auto add : {add_compare, add_train, add_plan, add_config, add_model, add_checkpoint,
-                         add_report, add_data, add_bench, add_exercise, add_doctor})
+                         add_report, add_data, add_programs, add_doctor})
     add(app, invocation);
   add_launch(app, invocation, command_names(app));
   app.footer(kFooter);  // after the commands, because they would inherit it
@@ -208,8 +208,8 @@ int main(int argc, char** argv) {
   // "zerolab --help bench" is bench's help too.
   char** word =
       std::find_if(argv + 1, argv + argc, [](std::string_view w) { return !w.starts_with("-"); });
-  if (argc > 1 && word != argv + argc && *word == std::string_view("bench"))
-    if (const std::string problem = become_bench(argv); !problem.empty())
+  if (argc > 1 && word != argv + argc)
+    if (const std::string problem = become_program(*word, argv); !problem.empty())
       return say(kUsage, problem);
   watch_signals();
   return parse_and_run(take_launched_program(argc, argv), argv);

@@ -1,13 +1,16 @@
 #include "tutorials/exercises/grader/exercise.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tensor/random.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/version.h"
 
 namespace zl::exercises {
 namespace {
@@ -16,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr char kHowToFix[] = "How to fix it: './zl build', or install zerolab";
 
-// Sets title and headers from the texts of the exercise.
+// Sets title, headers and version from the texts of the exercise.
 void read_texts(Exercise& exercise, const fs::path& folder) {
   std::ifstream task(folder / "task.md"), start(folder / "start.cpp");
   std::string line;
@@ -24,9 +27,18 @@ void read_texts(Exercise& exercise, const fs::path& folder) {
   const std::string mark = " · ";
   exercise.title = line.substr(std::min(line.size(), line.find(mark) + mark.size()));
   const std::string include = "#include \"";
-  while (std::getline(start, line))
+  std::stringstream hashed;
+  hashed << line << task.rdbuf();
+  while (std::getline(start, line)) {
+    hashed << line << "\n";
     if (line.starts_with(include))
       exercise.headers.push_back(line.substr(include.size(), line.size() - include.size() - 1));
+  }
+  for (const Check& check : exercise.checks)
+    hashed << check.name << check.group << check.points << "\n";
+  char hash[9];
+  std::snprintf(hash, sizeof hash, "%08x", unsigned(fnv1a(hashed.str())));
+  exercise.version = str(cli::kVersion, "-", hash);
 }
 
 }  // namespace
@@ -51,6 +63,7 @@ Toolchain read_toolchain(const std::string& path) {
             .flags = list("flags"),
             .link = list("link"),
             .judge = json.at("judge"),
+            .catch2 = list("catch2"),
             .exercises = fs::path(json.at("exercises").get<std::string>()).lexically_normal(),
             .source = json.at("source")};
   } catch (const nlohmann::json::exception& e) {

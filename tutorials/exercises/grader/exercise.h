@@ -16,7 +16,9 @@ struct Toolchain {
   std::vector<std::string> flags;     // "-std=c++20", "-I…"
   // Of the link, in order; "{exercise}" is the name of the exercise.
   std::vector<std::string> link;
-  std::string judge;      // the program whose Catch2 cases are the checks
+  std::string judge;  // the program whose Catch2 cases are the checks
+  // Of Catch2 the library and its folders of headers, for `exercise pack`; empty if it is not here.
+  std::vector<std::string> catch2;
   std::string exercises;  // the folder that holds 01_…, 02_…
   std::string source;     // the source tree, which `exercise pack` needs; "" if it is installed
 };
@@ -36,6 +38,8 @@ struct Exercise {
   int number = 0;
   std::string name;   // of its folder: "05_zero1"
   std::string title;  // of its task: "ZeRO-1: shard the optimizer state"
+  // "0.1.0-5f2c9a10": the release, and a hash of the task, the file to complete and the checks.
+  std::string version;
   std::vector<Check> checks;
   std::vector<std::string> headers;  // of ours, that start.cpp includes
   bool records_events() const { return number >= 5 && number <= 7; }  // for --step

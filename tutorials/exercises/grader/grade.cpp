@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -86,6 +87,10 @@ Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& 
   std::vector<std::string> judge = {toolchain.judge, program, exercise.name.substr(0, 2),
                                     std::to_string(options.seed), options.device};
   if (options.stop_at_first_failure) judge.push_back("--abort");
+  const std::string junit = folder.path() + "/junit.xml";
+  if (options.junit)
+    judge.insert(judge.end(), {"--reporter", "junit::out=" + junit, "--name",
+                               exercise.name + " " + exercise.version});
   size_t begun = 0;
   const auto follow = [&](const std::string& so_far) {
     size_t at = 0;
@@ -98,6 +103,7 @@ Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& 
                                          .file = 512 << 20,
                                          .interrupted = options.interrupted,
                                          .on_output = follow});
+  if (options.junit) grade.junit = (std::stringstream() << std::ifstream(junit).rdbuf()).str();
   for (const Check& check : exercise.checks) grade.results.push_back({.check = check});
   size_t done = 0;
   read_lines(end.output, [&](const Json& json) {

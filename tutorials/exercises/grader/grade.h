@@ -28,6 +28,7 @@ struct Grade {
   std::string warnings;              // of the compiler
   std::vector<CheckResult> results;  // empty if refused
   double build_seconds = 0;
+  std::string junit;  // the checks as Catch2's JUnit reporter writes them, if that was asked for
 
   int points() const;
   bool passed() const { return points() == 100; }
@@ -37,7 +38,7 @@ struct Grade {
 struct GradeOptions {
   uint64_t seed = 0;  // sizes, ranks and data follow from it
   std::string device = "cpu";
-  bool stop_at_first_failure = false;
+  bool stop_at_first_failure = false, junit = false;
   // Asked between and during the checks; true ends the grading with Interrupted.
   std::function<bool()> interrupted = {};
   std::function<void(const std::string& check)> on_check = {};  // before each check

@@ -202,7 +202,9 @@ Record observe() {
   try {
     const ChildEnd end = run_child(words, limits);
     all.verdict.output = end.output;
-    return record_of(end, limits);
+    const Record record = record_of(end, limits);
+    SUCCEED();  // Catch2's JUnit reporter omits a case without an assertion
+    return record;
   } catch (const Interrupted&) {
     std::_Exit(130);  // Catch2 would go on with the next check
   }

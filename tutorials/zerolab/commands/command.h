@@ -23,17 +23,17 @@ void add_doctor(CLI::App& app, Invocation& invocation);
 void add_model(CLI::App& app, Invocation& invocation);
 void add_config(CLI::App& app, Invocation& invocation);
 void add_data(CLI::App& app, Invocation& invocation);
-inline constexpr const char* kBenchDescription =
-    "speed of the machine, collectives, kernels and steps";
-// bench is zerolab-bench, an executable beside zerolab; two files define these two functions.
-void add_bench(CLI::App& app, Invocation& invocation);
-// Called when the first argument but -h and --help is "bench". In zerolab it runs zerolab-bench
-// with these arguments in this process, and returns only a sentence that says why it cannot. In
-// zerolab-bench: "".
-std::string become_bench(char** arguments);
 void add_checkpoint(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
-void add_exercise(CLI::App& app, Invocation& invocation);
+// bench and exercise, which are executables beside zerolab (start_program.cpp).
+void add_programs(CLI::App& app, Invocation& invocation);
+// The program that has the command `name`, such as zerolab-bench, runs with these arguments in this
+// process. Returns "" if `name` is no such command, or is one of this program; otherwise a sentence
+// that says why its program cannot run.
+std::string become_program(const std::string& name, char** arguments);
+// Called by the file that defines bench or exercise, where it is part of the executable. `add` adds
+// the subcommands.
+bool have_program(const std::string& name, void (*add)(CLI::App& command, Invocation& invocation));
 void add_launch(CLI::App& app, Invocation& invocation,
                 std::vector<std::string> commands);  // all of the program's others
 

@@ -14,12 +14,9 @@ void add_exercise_pack(CLI::App& exercise, Invocation& invocation);
 // "./zl exercise hint 05" as the user calls this program: zl says in ZL_COMMAND how it was called.
 std::string exercise_command(const std::string& words);
 
-// For a shell: 'my file.cpp' in quotes, file.cpp as it is.
-std::string quoted(const std::string& word);
-
 // "05", and "05_zero1.cpp": the file that a student writes.
-std::string two_digits(const exercises::Exercise& exercise);
-std::string file_name(const exercises::Exercise& exercise);
+inline std::string two_digits(const exercises::Exercise& e) { return e.name.substr(0, 2); }
+inline std::string file_name(const exercises::Exercise& e) { return e.name + ".cpp"; }
 
 // The page with the hints; "" if this tree was packed without hints.
 std::string hints_file(const exercises::Exercise& exercise);

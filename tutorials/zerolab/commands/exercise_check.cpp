@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <span>
 #include <utility>
 
 #include "tensor/platform/gpus.h"
-#include "tutorials/exercises/grader/grade.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -22,19 +20,16 @@ namespace zl::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using exercises::Exercise, exercises::Toolchain;
+using exercises::Exercise, exercises::Toolchain, exercises::Grade;
 
 constexpr const char* kExerciseCheckFooter =
     R"(Compiles FILE and runs it against the checks of the exercise. Each check runs it in a
-separate process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes; another
-process judges what it did. Checks go from easy to hard. A failed check skips the rest of its
-group; one of the first group skips all others. For each failure the output says what it means,
-and what was measured.
+separate process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes. A failed
+check skips the rest of its group; one of the first group skips all others.
 
---student derives sizes, ranks and data from the name, so that numbers cannot be copied. Without
-it they are others in each run.
-FILE may be the folder that holds NN_name.cpp, or one .cpp file.
---json prints Gradescope's results.json. A file that is missing then gets 0 points and the reason.
+--student derives sizes, ranks and data from the name. Without it they are others in each run.
+FILE may be the folder that holds NN_name.cpp, or one .cpp file. With --json, --gradescope or
+--junit a file that is missing gets 0 points and the reason.
 --all takes each subfolder of DIR as one student: its name is the ID, and it holds NN_name.cpp or
 one .cpp file. A file that is missing or refused gets 0 points and the reason, and grading goes on.
 The CSV file gets a row after each student, so that Ctrl-C keeps the rows that are finished.
@@ -45,38 +40,31 @@ The CSV file gets a row after each student, so that Ctrl-C keeps the rows that a
   zerolab exercise check 05 --all submissions --csv grades.csv
 
 Exit codes: 0 all points (with --all: all files were graded), 1 not all points, 2 usage, no such
-file, or no compiler, 74 the CSV file could not be written, 130 Ctrl-C)";
+file, or no compiler, 74 a file could not be written, 130 Ctrl-C)";
 
 struct CheckCommand {
-  std::string which, file, student, all, csv;
+  std::string which, file, student, all, csv, gradescope, junit;
   std::string device = "cpu";
   bool json = false, quiet = false, force = false, step = false;
 };
 
-void require_device(const std::string& device) {
-  if (device == "cpu") return;
-  const Gpus found = find_gpus();
-  require_input(found.usable(), "--device cuda: ", found.problem,
-                "; use --device cpu, which runs the same checks, or ", found.cure);
-}
-
 void require_flags(const CheckCommand& command) {
-  if (command.which.empty())
-    throw UsageError("which exercise? write: zerolab exercise check NN FILE");
-  const bool all = !command.all.empty(), one = !all;
-  const bool odd =
-      std::ranges::any_of(command.student, [](char c) { return std::iscntrl(c) != 0; });
+  const bool all = !command.all.empty(),
+             files = !command.gradescope.empty() || !command.junit.empty(),
+             odd =
+                 std::ranges::any_of(command.student, [](char c) { return std::iscntrl(c) != 0; });
   const std::pair<bool, const char*> refused[] = {
+      {command.which.empty(), "which exercise? write: zerolab exercise check NN FILE"},
       {odd, "--student: the ID has a line break or another control character; write it without"},
       {all && command.csv.empty(), "--all needs --csv FILE, the file that gets the points"},
-      {all && !command.file.empty(), "--all grades the files below DIR; leave FILE out"},
-      {all && !command.student.empty(),
-       "--student has no effect with --all: the name of each subfolder is the student"},
-      {command.step && (all || command.json),
-       "--step shows one file's check on the terminal; leave out --all and --json"},
-      {all && command.json, "--json is about one file; --all writes --csv FILE"},
-      {one && !command.csv.empty(), "--csv has no effect without --all DIR"},
-      {one && command.force, "--force has no effect without --all DIR"}};
+      {all && (files || !command.file.empty() || !command.student.empty()),
+       "--all grades the files below DIR, whose names are the students, and writes --csv FILE; "
+       "leave "
+       "out FILE, --student, --gradescope and --junit"},
+      {(all && (command.json || command.step)) || (command.json && command.step),
+       "--json, --step and --all show something else each; give one of them"},
+      {!all && !command.csv.empty(), "--csv has no effect without --all DIR"},
+      {!all && !files && command.force, "--force has no effect without a file to write"}};
   for (const auto& [wrong, sentence] : refused)
     if (wrong) throw UsageError(sentence);
 }
@@ -84,49 +72,51 @@ void require_flags(const CheckCommand& command) {
 exercises::GradeOptions grade_options(const CheckCommand& command, const std::string& student) {
   return {.seed = exercises::seed_of(student),
           .device = command.device,
+          .junit = !command.junit.empty(),
           .interrupted = interrupt_requested};
 }
 
-// Sets file or problem. Links are refused: they could lead to a file of somebody else.
-void find_file(GradedFile& graded, const std::string& folder, const std::string& name) {
-  graded.file.clear();
+// Throws InputError if the checks cannot run here.
+void require_machine(const CheckCommand& command, const Toolchain& toolchain) {
+  if (command.device == "cuda")
+    if (const Gpus found = find_gpus(); !found.usable())
+      throw InputError("--device cuda: " + found.problem +
+                       "; use --device cpu, which runs the same checks, or " + found.cure);
+  require_compiler(toolchain);
+}
+
+// The file of a folder. Links are refused: they could lead to a file of somebody else.
+Submission submission_in(const std::string& folder, const std::string& name,
+                         const std::string& student) {
   std::error_code error;
   std::vector<std::string> sources;
-  if (fs::is_symlink(folder, error)) {
-    graded.problem = "the folder is a link";
-    return;
-  }
+  if (fs::is_symlink(folder, error)) return {student, "", "the folder is a link"};
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (entry.path().extension() == ".cpp") sources.push_back(entry.path().string());
-  const std::string expected = (fs::path(folder) / name).string();
-  const bool named = fs::exists(fs::symlink_status(expected, error));
-  if (named || sources.size() == 1)
-    graded.file = named ? expected : sources.front();
-  else if (sources.empty())
-    graded.problem = "there is no file " + name;
-  else
-    graded.problem = str("there are ", sources.size(), " .cpp files, but no ", name);
-  if (!graded.file.empty() && !fs::is_regular_file(fs::symlink_status(graded.file, error)))
-    graded.problem = "it is a link, a folder or a pipe; a plain file is needed";
+  const std::string expected = fs::path(folder) / name;
+  if (fs::exists(fs::symlink_status(expected, error))) sources = {expected};
+  if (sources.empty()) return {student, "", "there is no file " + name};
+  if (sources.size() > 1)
+    return {student, "", str("there are ", sources.size(), " .cpp files, but no ", name)};
+  const bool plain = fs::is_regular_file(fs::symlink_status(sources[0], error));
+  return {student, sources[0],
+          plain ? "" : "it is a link, a folder or a pipe; a plain file is needed"};
 }
 
 // What FILE means: a file, or the folder that holds it.
-GradedFile file_to_grade(const CheckCommand& command, const Exercise& exercise) {
-  const std::string name = file_name(exercise);
+Submission submission_of(const CheckCommand& command, const Exercise& exercise) {
+  const std::string name = file_name(exercise), path = command.file.empty() ? name : command.file;
   std::error_code error;
-  GradedFile graded;
-  graded.student = command.student;
-  graded.file = command.file.empty() ? name : command.file;
-  if (fs::is_directory(graded.file, error)) {
-    const std::string folder = graded.file;
-    find_file(graded, folder, name);
-    if (!graded.problem.empty()) graded.problem = folder + ": " + graded.problem;
-  } else if (!fs::exists(graded.file, error)) {
-    graded.problem =
-        str("there is no file '", graded.file, "'", command.file.empty() ? " in this folder" : "",
-            "; '", exercise_command("start " + two_digits(exercise) + " DIR"), "' creates ", name);
+  Submission found{command.student, path, ""};
+  if (fs::is_directory(path, error)) {
+    found = submission_in(path, name, command.student);
+    if (!found.problem.empty()) found.problem = path + ": " + found.problem;
+  } else if (!fs::exists(path, error)) {
+    found.problem =
+        str("there is no file '", path, "'", command.file.empty() ? " in this folder" : "", "; '",
+            exercise_command("start " + two_digits(exercise) + " DIR"), "' creates ", name);
   }
-  return graded;
+  return found;
 }
 
 // What to type after a failure; "" if there are no hints and no events.
@@ -139,82 +129,94 @@ std::string next_command(const CheckCommand& command, const Exercise& exercise) 
                : "");
 }
 
+void write_file(const std::string& path, const std::string& text, bool force) {
+  if (path.empty()) return;
+  OutputFile file(path, "", force);
+  file.write_text(text);
+  file.commit();
+}
+
 int check_one(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
   require_input(!command.step || exercise.records_events(),
                 "--step: the checks of this exercise record no events; those of 05, 06 and 07 do");
-  GradedFile graded = file_to_grade(command, exercise);
-  // A submission without the file is a grade, too: Gradescope shows why.
-  require_input(command.json || graded.problem.empty(), graded.problem);
-  require_device(command.device);
-  require_compiler(toolchain);
+  const Submission submission = submission_of(command, exercise);
+  const bool missing = !submission.problem.empty();
+  require_input(!missing || command.json || !command.gradescope.empty() || !command.junit.empty(),
+                submission.problem);
+  for (const std::string& path : {command.gradescope, command.junit})
+    if (!path.empty()) require_output_file(path, "", command.force);
+  require_machine(command, toolchain);
   exercises::GradeOptions options = grade_options(command, command.student);
   Progress progress(int64_t(exercise.checks.size()) + 1, command.quiet);
-  if (graded.problem.empty()) progress.item("compiling " + printable_line(graded.file));
   options.on_check = [&](const std::string& check) { progress.item(check); };
-  if (graded.problem.empty())
-    graded.grade = exercises::grade(exercise, graded.file, toolchain, options);
+  Grade grade;
+  if (!missing) {
+    progress.item("compiling " + printable_line(submission.file));
+    grade = exercises::grade(exercise, submission.file, toolchain, options);
+  }
   progress.clear();
-  const std::string text = command.json
-                               ? grade_json(exercise, graded)
-                               : grade_text(exercise, graded, next_command(command, exercise));
-  std::fputs(text.c_str(), stdout);
-  if (command.step && graded.grade.first_failure() != nullptr)
-    show_first_failure(exercise, graded.grade, toolchain, options);
+  const std::string json = grade_json(exercise, submission, grade);
+  write_file(command.gradescope, json, command.force);
+  write_file(command.junit, grade.results.empty() ? junit_without_checks(json) : grade.junit,
+             command.force);
+  std::fputs((command.json ? json : grade_text(json, next_command(command, exercise))).c_str(),
+             stdout);
+  if (command.step && grade.first_failure() != nullptr)
+    show_first_failure(exercise, grade, toolchain, options);
   else if (command.step)
     std::fputs("zerolab: no check failed, so there is nothing for --step to show\n", stderr);
-  return graded.problem.empty() && graded.grade.passed() ? kFine : kFailed;
+  return grade.passed() ? kFine : kFailed;
 }
 
 // One for each subfolder, sorted by name. Hidden folders, and those that macOS adds to archives,
 // are no students.
-std::vector<GradedFile> find_class(const std::string& folder, const std::string& name) {
+std::vector<Submission> submissions_of(const std::string& folder, const std::string& name) {
   std::error_code error;
-  std::vector<GradedFile> all;
+  std::vector<Submission> all;
   require_input(fs::is_directory(folder, error), "--all: there is no folder '", folder, "'");
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    GradedFile graded;
-    graded.student = entry.path().filename().string();
-    if (!entry.is_directory(error) || graded.student.starts_with(".") ||
-        graded.student == "__MACOSX")
-      continue;
-    find_file(graded, entry.path().string(), name);
-    all.push_back(graded);
+    const std::string student = entry.path().filename();
+    if (entry.is_directory(error) && !student.starts_with(".") && student != "__MACOSX")
+      all.push_back(submission_in(entry.path(), name, student));
   }
   require_input(!error, "--all: '", folder, "' cannot be read: ", error.message());
   require_input(!all.empty(), "--all: '", folder,
                 "' has no subfolder; each student needs one, with ", name, " in it");
-  std::ranges::sort(all, {}, &GradedFile::student);
+  std::ranges::sort(all, {}, &Submission::student);
   return all;
 }
 
-// Replaces the CSV file after each student: a row that is in it stays, whatever happens later.
-void write_rows(const CheckCommand& command, const Exercise& exercise,
-                std::span<const GradedFile> done) {
-  OutputFile csv(command.csv, "", command.force || done.size() > 1);
-  csv.write_text(grades_csv(exercise, done));
-  csv.commit();
+// What the machine does not allow is thrown: it is no fault of a student.
+std::string grade_student(const CheckCommand& command, const Exercise& exercise,
+                          const Toolchain& toolchain, Submission submission) {
+  Grade grade;
+  try {
+    if (submission.problem.empty())
+      grade = exercises::grade(exercise, submission.file, toolchain,
+                               grade_options(command, submission.student));
+  } catch (const exercises::UnreadableFile& e) {
+    submission.problem = e.what();
+  }
+  return grade_json(exercise, submission, grade);
 }
 
 int check_class(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
-  std::vector<GradedFile> all = find_class(command.all, file_name(exercise));
+  const std::vector<Submission> all = submissions_of(command.all, file_name(exercise));
   const OutputFile writable(command.csv, "", command.force);  // or says early that it is not
-  require_device(command.device);
-  require_compiler(toolchain);
+  require_machine(command, toolchain);
   const std::string csv = printable_line(command.csv);
   Progress progress(int64_t(all.size()), command.quiet);
+  std::vector<std::string> grades;
+  std::string text;  // of the CSV file
   size_t rows = 0;
   try {
-    for (GradedFile& graded : all) {
-      progress.item(printable_line(graded.student));
+    for (const Submission& submission : all) {
+      progress.item(printable_line(submission.student));
       if (interrupt_requested()) throw Interrupted();
-      try {  // what the machine does not allow ends the grading: it is no fault of a student
-        if (graded.problem.empty())
-          graded.grade = exercises::grade(exercise, graded.file, toolchain,
-                                          grade_options(command, graded.student));
-      } catch (const exercises::UnreadableFile& e) {
-        graded.problem = e.what();
-      }
-      write_rows(command, exercise, {all.data(), rows + 1});
+      grades.push_back(grade_student(command, exercise, toolchain, submission));
+      if (rows == 0) text = csv_names(grades[0]);
+      // The whole file again: a row that is in it stays, whatever happens later.
+      write_file(command.csv, text += csv_row(grades[rows]), command.force || rows > 0);
       ++rows;
     }
   } catch (...) {
@@ -226,8 +228,8 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
     throw;
   }
   progress.clear();
-  std::fputs(grades_text(exercise, all).c_str(), stdout);
-  std::printf("%s: %s, one per student\n", csv.c_str(), plural(int64_t(rows), "row").c_str());
+  std::printf("%s%s: %s, one per student\n", grades_text(grades).c_str(), csv.c_str(),
+              plural(int64_t(rows), "row").c_str());
   return kFine;
 }
 
@@ -235,8 +237,7 @@ int check(const CheckCommand& command) {
   require_flags(command);
   const Toolchain toolchain = exercises::find_toolchain();
   const Exercise exercise = find_exercise(command.which, toolchain);
-  return command.all.empty() ? check_one(command, exercise, toolchain)
-                             : check_class(command, exercise, toolchain);
+  return (command.all.empty() ? check_one : check_class)(command, exercise, toolchain);
 }
 
 }  // namespace
@@ -257,11 +258,13 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.toggle("--step", "then show the first failed check event by event (05 to 07)",
                command->step);
   flags.toggle("--json", "print Gradescope's results.json instead of text", command->json);
+  flags.name("--gradescope", "FILE", "write Gradescope's results.json", command->gradescope);
+  flags.name("--junit", "FILE", "write JUnit's XML", command->junit);
+  flags.toggle("--force", "replace the files that are written", command->force);
   flags.toggle("-q,--quiet", "no progress", command->quiet);
   flags.group("A class");
   flags.name("--all", "DIR", "grade each subfolder of DIR", command->all);
   flags.name("--csv", "FILE", "the file that gets one row per student", command->csv);
-  flags.toggle("--force", "replace the CSV file", command->force);
   flags.footer(kExerciseCheckFooter);
 }
 

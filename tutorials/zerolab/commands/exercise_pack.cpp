@@ -1,4 +1,7 @@
-// zerolab exercise pack: an archive of this source tree for students, without the answers.
+// zerolab exercise pack: an archive of this source tree, for students without the answers.
+
+#include <fnmatch.h>
+#include <sys/utsname.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -22,31 +25,33 @@ namespace fs = std::filesystem;
 
 constexpr const char* kExercisePackFooter =
     R"(Packs the source tree from which this zerolab was built into one archive, whose top folder is
-zerolab. Solutions, variants of the stages and pages that print them are left out; stages/zero1.cpp,
-zero2.cpp and zero3.cpp are replaced by the files that students complete, so that the tree builds.
-Git's history, tests, builds and hidden files are left out too. The archive's README.md ends with a
-list of what is left out, because other pages name these files. The same tree always gives the same
-bytes. GNU tar and gzip do the packing.
+zerolab, without Git's history, builds and hidden files. Solutions, tests, variants of the stages
+and pages that print solutions are left out; stages/zero1.cpp, zero2.cpp and zero3.cpp are replaced
+by the files that students complete, so that the tree builds. The archive's README.md ends with a
+list of what is left out. Catch2, which the judge needs, is added as this zerolab was built with it.
+The same tree always gives the same bytes. GNU tar and gzip do the packing.
 
   zerolab exercise pack course.tar.gz
   zerolab exercise pack course.tar.gz --no-hints
+  zerolab exercise pack teachers.tar.gz --with-solutions
 
 Exit codes: 0 fine, 2 usage, or the file exists, 74 the file could not be written)";
 
-// Everything of the tree that students get, before kChanges.
+// Everything of the tree that students get, before kChanges; and what teachers get, too.
 constexpr const char* kParts[] = {
     ".clang-format", ".gitignore", "CMakeLists.txt", "CMakePresets.json",
     "LICENSE",       "zl",         "autograd",       "cmake",
     "dist",          "nn",         "optim",          "stages",
     "tensor",        "tutorials"};
-// Files with other names, such as backups and archives, stay here.
+constexpr const char* kTeachersParts[] = {"README.md", "CONTRIBUTING.md", "tests"};
+// Students get no files with other names, such as backups and archives.
 const std::set<std::string> kPackedExtensions = {".h",    ".cpp", ".cu",  ".cmake", ".in",
                                                  ".md",   ".py",  ".txt", ".csv",   ".json",
                                                  ".html", ".js",  ".css", ".svg"};
 
 // The only differences between the teacher's tree and the student's.
 struct Change {
-  const char* path;  // a file, a folder, or the beginning of files' names
+  const char* path;  // in which * is any part of a name
   const char* by;    // the file that replaces it, or nullptr: it is left out
   const char* reason;
 };
@@ -56,108 +61,112 @@ constexpr Change kChanges[] = {
     {"stages/zero2.cpp", "tutorials/exercises/06_zero2/start.cpp", "solves exercise 06"},
     {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp", "solves exercise 07"},
     {"stages/variants/hsdp.cpp", nullptr, "solves exercise 07"},
-    {"stages/variants/zero3_", nullptr, "solve exercise 07"},
-    {"tutorials/04_", nullptr, "the lesson's ring solves exercise 03"},
-    {"tutorials/06_", nullptr, "the lesson prints zero1.cpp"},
-    {"tutorials/07_", nullptr, "the lesson prints zero2.cpp"},
-    {"tutorials/08_", nullptr, "the lesson prints zero3.cpp"},
+    {"stages/variants/zero3_*", nullptr, "solve exercise 07"},
+    {"tutorials/04_*", nullptr, "the lesson's ring solves exercise 03"},
+    {"tutorials/06_*", nullptr, "the lesson prints zero1.cpp"},
+    {"tutorials/07_*", nullptr, "the lesson prints zero2.cpp"},
+    {"tutorials/08_*", nullptr, "the lesson prints zero3.cpp"},
     {"tutorials/own_stage.cpp", nullptr, "solves exercise 07"},
     {"tutorials/reference/own_stage.md", nullptr, "explains a file that is left out"},
     {"tutorials/README.md", nullptr, "its tour leads through the solutions"},
     {"tutorials/gdb/README.md", nullptr, "its example prints a line of zero1.cpp"},
     {"tutorials/exercises/README.md", nullptr, "the teacher's guide"},
     {"tutorials/exercises/student.md", nullptr, "is README.md now"},
-};
-
-// What is not in kParts, but is named by pages, comments and zl.
-constexpr Change kNotPacked[] = {
     {"tests/", nullptr, "the tests of zerolab hold solutions"},
     {"CONTRIBUTING.md", nullptr, "for developers of zerolab"},
 };
 constexpr Change kNoHints = {"tutorials/exercises/*/hints.md", nullptr, "the teacher keeps them"};
 
-const Change* change_of(const std::string& path) {
-  for (const Change& change : kChanges)
-    if (path.starts_with(change.path)) return &change;
-  return nullptr;
-}
-
 struct PackCommand {
   std::string out;
-  bool force = false, no_hints = false;
+  bool force = false, no_hints = false, with_solutions = false;
+  std::vector<Change> changes = {};  // in the order in which they are listed
 };
 
-// In the order in which they are listed.
-std::vector<Change> changes(const PackCommand& command) {
-  std::vector<Change> all(std::begin(kChanges), std::end(kChanges));
-  all.insert(all.end(), std::begin(kNotPacked), std::end(kNotPacked));
-  if (command.no_hints) all.push_back(kNoHints);
-  return all;
-}
-
-void put(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::create_directories(to.parent_path(), error);
-  if (!error) fs::copy_file(from, to, error);
-  if (error)
-    throw OutputError(
-        str("'", from.string(), "' cannot be copied to '", to.string(), "': ", error.message()));
-}
-
-bool is_source(const fs::path& path) {
-  return kPackedExtensions.contains(path.extension().string()) &&
-         !path.filename().string().starts_with(".");
-}
-
-// The paths of the files that are copied unchanged, relative to `source`.
-std::vector<std::string> unchanged_files(const fs::path& source, bool hints) {
-  std::vector<std::string> all;
-  const auto add = [&](const fs::path& path) {
-    const std::string relative = path.lexically_relative(source).string();
-    if (change_of(relative) == nullptr && (hints || path.filename() != "hints.md"))
-      all.push_back(relative);
-  };
-  for (const char* part : kParts) {
-    std::error_code error;
-    if (!fs::is_directory(source / part, error)) {
-      require_input(fs::exists(source / part, error), "there is no ", (source / part).string());
-      add(source / part);
-      continue;
-    }
-    for (const auto& entry : fs::recursive_directory_iterator(source / part))
-      if (entry.is_regular_file() && !entry.is_symlink() && is_source(entry.path()))
-        add(entry.path());
+// The files of one archive, which are put into a folder first.
+class Staging {
+ public:
+  Staging(const PackCommand& command, const exercises::Toolchain& toolchain)
+      : command_(command), toolchain_(toolchain), source_(toolchain.source) {
+    for (const char* part : kParts) put_part(source_ / part);
+    if (command.with_solutions)
+      for (const char* part : kTeachersParts) put_part(source_ / part);
+    for (const Change& change : command.changes)
+      if (change.by != nullptr) put(source_ / change.by, change.path);
+    if (!command.changes.empty()) list_changes();
+    put_catch2();
   }
-  return all;
-}
+  const std::string& folder() const { return folder_.path(); }
+  size_t files() const { return files_; }
 
-// "tutorials/04_*": a beginning of names is a pattern.
-std::string shown_path(const Change& change) {
-  return std::string(change.path) + (std::string_view(change.path).ends_with('_') ? "*" : "");
-}
+ private:
+  void put(const fs::path& from, const fs::path& to) {
+    std::error_code error;
+    fs::create_directories((tree_ / to).parent_path(), error);
+    if (!error) fs::copy_file(from, tree_ / to, error);
+    if (error)
+      throw OutputError(
+          str("'", from.string(), "' cannot be copied to '", to.string(), "': ", error.message()));
+    ++files_;
+  }
 
-// The end of the student's README.md.
-std::string left_out_page(const PackCommand& command) {
-  std::string page =
-      "\n## What this archive leaves out\n\n"
-      "Pages, comments and `./zl help` also speak to people who have the whole tree. They name "
-      "files that are not here:\n\n| left out | because |\n|---|---|\n";
-  for (const Change& change : changes(command))
-    if (change.by == nullptr) page += str("| `", shown_path(change), "` | ", change.reason, " |\n");
-  return page;
-}
+  // A file or a folder, without what the changes name.
+  void put_part(const fs::path& part) {
+    require_input(fs::exists(part), "there is no ", part.string());
+    if (!fs::is_directory(part)) return put_unchanged(part);
+    for (const auto& entry : fs::recursive_directory_iterator(part)) {
+      const fs::path& path = entry.path();
+      if (entry.is_regular_file() && !entry.is_symlink() &&
+          !path.filename().string().starts_with(".") &&
+          (command_.with_solutions || kPackedExtensions.contains(path.extension())))
+        put_unchanged(path);
+    }
+  }
+  void put_unchanged(const fs::path& path) {
+    const std::string relative = path.lexically_relative(source_);
+    if (std::ranges::none_of(command_.changes, [&](const Change& change) {
+          return fnmatch(change.path, relative.c_str(), 0) == 0;
+        }))
+      put(path, relative);
+  }
 
-size_t stage(const PackCommand& command, const fs::path& source, const fs::path& tree) {
-  const std::vector<std::string> files = unchanged_files(source, !command.no_hints);
-  for (const std::string& file : files) put(source / file, tree / file);
-  size_t count = files.size();
-  for (const Change& change : kChanges)
-    if (change.by != nullptr) put(source / change.by, tree / change.path), ++count;
-  std::ofstream readme(tree / "README.md", std::ios::app);
-  readme << left_out_page(command) << std::flush;
-  if (!readme) throw OutputError(str("'", (tree / "README.md").string(), "' cannot be written"));
-  return count;
-}
+  // At the end of the student's README.md.
+  void list_changes() {
+    std::ofstream readme(tree_ / "README.md", std::ios::app);
+    readme << "\n## What this archive leaves out\n\n"
+              "Pages, comments and `./zl help` also speak to people who have the whole tree. They "
+              "name files that are not here:\n\n| left out | because |\n|---|---|\n";
+    for (const Change& change : command_.changes)
+      if (change.by == nullptr) readme << "| `" << change.path << "` | " << change.reason << " |\n";
+    readme << std::flush;
+    if (!readme) throw OutputError(str("'", (tree_ / "README.md").string(), "' cannot be written"));
+  }
+
+  // zl finds it in deps; a library for another processor is not used.
+  void put_catch2() {
+    if (toolchain_.catch2.empty()) return;
+    const fs::path library = toolchain_.catch2[0], to = "deps/catch2";
+    utsname machine{};
+    uname(&machine);
+    put(library, to / "lib" / machine.machine / library.filename());
+    for (size_t i = 1; i < toolchain_.catch2.size(); ++i) {
+      const fs::path headers = toolchain_.catch2[i];
+      std::error_code none;
+      for (const auto& entry : fs::recursive_directory_iterator(headers / "catch2", none))
+        if (entry.path().extension() == ".hpp")
+          put(entry.path(), to / "include" / entry.path().lexically_relative(headers));
+    }
+    for (const auto& entry : fs::directory_iterator(source_ / "tutorials/exercises/catch2"))
+      put(entry.path(), to / "lib/cmake/Catch2" / entry.path().filename());
+  }
+
+  const PackCommand& command_;
+  const exercises::Toolchain& toolchain_;
+  const fs::path source_;
+  const exercises::TemporaryFolder folder_;
+  const fs::path tree_ = fs::path(folder_.path()) / "zerolab";
+  size_t files_ = 0;
+};
 
 void compress(const std::string& folder, const std::string& archive) {
   const exercises::ChildLimits limits{
@@ -172,25 +181,32 @@ void compress(const std::string& folder, const std::string& archive) {
     throw OutputError(str("'", archive, "' cannot be written: tar says: ", end.output));
 }
 
-int pack(const PackCommand& command) {
+int pack(PackCommand command) {
   if (command.out.empty()) throw UsageError("which file? write: zerolab exercise pack OUT.tar.gz");
-  const fs::path source = exercises::find_toolchain().source;
-  require_input(!source.empty(),
-                "this zerolab is installed; an archive is made from the source "
-                "tree: ./zl exercise pack ",
+  if (command.no_hints && command.with_solutions)
+    throw UsageError("--no-hints is for students, --with-solutions for teachers; leave one out");
+  const exercises::Toolchain toolchain = exercises::find_toolchain();
+  require_input(!toolchain.source.empty(),
+                "this zerolab is installed; an archive is made from the source tree: ./zl exercise "
+                "pack ",
                 command.out);
-  require_input(fs::exists(source / "tests"), source.string(),
+  require_input(fs::exists(toolchain.source + "/tests"), toolchain.source,
                 " is a student's tree already; pack the teacher's");
+  if (!command.with_solutions) command.changes.assign(std::begin(kChanges), std::end(kChanges));
+  if (command.no_hints) command.changes.push_back(kNoHints);
   OutputFile out(command.out, "", command.force);
-  const exercises::TemporaryFolder staging;
-  const size_t files = stage(command, source, fs::path(staging.path()) / "zerolab");
-  out.write([&](const std::string& temporary) { compress(staging.path(), temporary); });
+  const Staging staging(command, toolchain);
+  out.write([&](const std::string& temporary) { compress(staging.folder(), temporary); });
   out.commit();
-  std::printf("%s: %zu files, %s\n", printable(command.out).c_str(), files,
+  std::printf("%s: %zu files, %s\n", printable(command.out).c_str(), staging.files(),
               human_bytes(int64_t(fs::file_size(command.out))).c_str());
-  for (const Change& change : changes(command))
-    std::printf("  %-9s %-31s %s\n", change.by != nullptr ? "replaced" : "left out",
-                shown_path(change).c_str(), change.reason);
+  for (const Change& change : command.changes)
+    std::printf("  %-9s %-31s %s\n", change.by != nullptr ? "replaced" : "left out", change.path,
+                change.reason);
+  std::printf("  %-9s %-31s %s\n", toolchain.catch2.empty() ? "missing" : "added", "deps/catch2",
+              toolchain.catch2.empty()
+                  ? "no Catch2 is here; students must install 3.4 or newer"
+                  : "Catch2, which the judge needs, for processors of this kind");
   return kFine;
 }
 
@@ -198,11 +214,13 @@ int pack(const PackCommand& command) {
 
 void add_exercise_pack(CLI::App& exercise, Invocation& invocation) {
   auto command = std::make_shared<PackCommand>();
-  Flags flags(exercise, invocation, "pack", "a student's archive of this source tree",
+  Flags flags(exercise, invocation, "pack", "an archive of this source tree for students",
               [command] { return pack(*command); });
   flags.name("OUT.tar.gz", "", "the file to write", command->out);
   flags.toggle("--no-hints", "leave the hints out: the last ones nearly give the answer",
                command->no_hints);
+  flags.toggle("--with-solutions", "for teachers: the whole tree, with solutions and tests",
+               command->with_solutions);
   flags.toggle("--force", "replace OUT.tar.gz if it exists", command->force);
   flags.footer(kExercisePackFooter);
 }

@@ -16,17 +16,18 @@ using exercises::CheckResult, exercises::Exercise, exercises::Outcome;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostBytes = 8000;  // that a report shows of one text from outside
+const std::string kPrinted = "Your code printed:\n", kNoFile = "no file that can be graded",
+                  kRefused = "refused, or does not compile";
 
 // Its beginning, fit for a terminal; `bytes` counts what is shown, such as the six of \u001b.
 std::string shortened(const std::string& text, size_t bytes = kMostBytes) {
   const std::string shown = printable(text);
   if (shown.size() <= bytes) return shown;
-  size_t end = bytes;
-  while (end > 0 && (shown[end] & 0xc0) == 0x80) --end;  // not within a character
-  return shown.substr(0, end) + "\n… and " + with_commas(int64_t(shown.size() - end)) +
-         " more bytes\n";
+  const std::string begin = printable(shown.substr(0, bytes));  // may end within a character
+  return begin + "\n… and " + with_commas(int64_t(shown.size() - bytes)) + " more bytes\n";
 }
 
+// `by` before each line, the last of which gets an end.
 std::string indented(const std::string& text, const std::string& by) {
   std::string all;
   for (size_t begin = 0; begin < text.size();) {
@@ -37,172 +38,184 @@ std::string indented(const std::string& text, const std::string& by) {
   return all;
 }
 
-int points_of(const CheckResult& r) { return r.outcome == Outcome::passed ? r.check.points : 0; }
+// The beginning of the first two lines, which say what matters.
+std::string one_line(const std::string& text) {
+  std::string shown = shortened(text, 500);
+  if (const size_t end = shown.find('\n'); end < shown.size() - 1) shown.replace(end, 1, "; ");
+  return shown.substr(0, shown.find('\n'));
+}
 
-std::string failures_text(const std::vector<CheckResult>& results) {
-  std::string text;
-  std::map<std::string, std::string> shown;  // the check that first failed with this text
-  for (const CheckResult& r : results) {
-    if (r.outcome != Outcome::failed) continue;
-    text += "\nFAILED " + r.check.name + "\n";
-    const auto [first, is_new] = shown.try_emplace(r.meaning + "\n" + r.details, r.check.name);
-    if (!is_new) {
-      text += "  the same as in '" + first->second + "'\n";
-      continue;
-    }
-    text += indented(shortened(r.meaning), "  ") + indented(shortened(r.details), "    ");
-    if (!r.output.empty())
-      text += "  Your code printed:\n" + indented(shortened(r.output, 2000), "  | ");
-  }
-  return text;
+std::string output_of(const CheckResult& result) {
+  if (result.outcome == Outcome::skipped)
+    return "Not run, because an earlier check failed, or for the reason above.\n";
+  return indented(shortened(result.meaning), "") + indented(shortened(result.details), "  ") +
+         (result.output.empty() ? "" : kPrinted + indented(shortened(result.output, 2000), "| "));
+}
+
+// Gradescope knows "passed" and "failed" only.
+Json test_of(size_t number, const CheckResult& result) {
+  const bool passed = result.outcome == Outcome::passed;
+  static constexpr const char* words[] = {"passed", "failed", "skipped"};
+  return {
+      {"score", passed ? result.check.points : 0},
+      {"max_score", result.check.points},
+      {"status", passed ? "passed" : "failed"},
+      {"name", result.check.name},
+      {"number", std::to_string(number)},
+      {"output", output_of(result)},
+      {"tags", {result.check.group}},
+      {"extra_data", {{"outcome", words[size_t(result.outcome)]}, {"seconds", result.seconds}}}};
+}
+
+// `text` with what stands for each of some characters.
+std::string replaced(const std::string& text, const std::map<char, std::string>& by) {
+  std::string all;
+  for (const char c : text) all += by.contains(c) ? by.at(c) : std::string(1, c);
+  return all;
 }
 
 // A cell of text. A spreadsheet computes cells that begin with one of these characters; the
 // apostrophe makes them text.
-std::string cell(const std::string& text) {
-  std::string shown = printable(text);
+std::string cell(const Json& text) {
+  std::string shown = printable(text.get<std::string>());
   const size_t first = shown.find_first_not_of(" \t\n");
   if (first != std::string::npos && std::string("=+-@").find(shown[first]) != std::string::npos)
     shown = "'" + shown;
   if (shown.find_first_of("\",\n") == std::string::npos) return shown;
-  std::string quoted = "\"";
-  for (const char c : shown) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
+  return "\"" + replaced(shown, {{'"', "\"\""}}) + "\"";
 }
 
-// The beginning of the first two lines, which say what matters.
-std::string one_line(std::string text) {
-  const size_t first = std::min(text.find('\n'), text.size());
-  text.resize(std::min(text.find('\n', first + 1), text.size()));
-  if (first + 1 < text.size()) text.replace(first, 1, "; ");
-  std::string shown = shortened(text, 500);
-  return shown.substr(0, shown.find('\n'));
-}
-
-std::string output_of(const CheckResult& r) {
-  if (r.outcome == Outcome::skipped)
-    return "Not run, because an earlier check failed, or for the reason above.";
-  std::string text;
-  for (const std::string& part :
-       {r.meaning, r.details, r.output.empty() ? "" : "Your code printed:\n" + r.output})
-    if (!part.empty()) text += (text.empty() ? "" : "\n") + shortened(part);
-  return text;
-}
-
-// Gradescope knows "passed" and "failed" only.
-Json test_of(int number, const CheckResult& r) {
-  static constexpr const char* words[] = {"passed", "failed", "skipped"};
-  return {{"score", points_of(r)},
-          {"max_score", r.check.points},
-          {"status", r.outcome == Outcome::passed ? "passed" : "failed"},
-          {"name", r.check.name},
-          {"number", std::to_string(number)},
-          {"output", output_of(r)},
-          {"tags", {r.check.group}},
-          {"extra_data", {{"outcome", words[size_t(r.outcome)]}, {"seconds", r.seconds}}}};
+std::string xml(const Json& text) {
+  return replaced(text, {{'<', "&lt;"}, {'&', "&amp;"}, {'"', "&quot;"}});
 }
 
 }  // namespace
 
-std::string GradedFile::failed_check() const {
+std::string grade_json(const Exercise& exercise, const Submission& submission,
+                       const exercises::Grade& grade) {
   const CheckResult* failed = grade.first_failure();
-  return failed == nullptr ? "" : failed->check.name;
+  const bool refused = !grade.refused.empty(), missing = !submission.problem.empty();
+  double seconds = grade.build_seconds;
+  Json tests = Json::array();
+  for (size_t i = 0; i < exercise.checks.size(); ++i) {
+    const CheckResult result =
+        grade.results.empty() ? CheckResult{.check = exercise.checks[i]} : grade.results[i];
+    tests.push_back(test_of(i + 1, result));
+    seconds += result.seconds;
+  }
+  return json_text(Json{
+      {"score", grade.points()},
+      {"execution_time", seconds},
+      {"output", refused ? "REFUSED: no check ran.\n" + indented(shortened(grade.refused), "  ")
+                 : !grade.warnings.empty() ? "Warnings of the compiler, which cost no points:\n" +
+                                                 indented(shortened(grade.warnings, 2000), "  ")
+                                           : shortened(submission.problem)},
+      {"output_format", "text"},
+      {"test_output_format", "text"},
+      {"visibility", "visible"},
+      {"stdout_visibility", "hidden"},
+      {"tests", tests},
+      {"extra_data",
+       {{"schema", 1},
+        {"command", "exercise check"},
+        {"exercise", exercise.name},
+        {"title", exercise.title},
+        {"version", exercise.version},
+        {"file", printable_line(submission.file)},
+        {"student", printable_line(submission.student)},
+        {"refused", refused},
+        {"first_failed", missing   ? kNoFile
+                         : refused ? kRefused
+                         : failed  ? failed->check.name
+                                   : ""},
+        {"meaning", one_line(missing   ? submission.problem
+                             : refused ? grade.refused
+                             : failed  ? failed->meaning
+                                       : "")},
+        {"build_seconds", grade.build_seconds}}}});
 }
 
-std::string GradedFile::meaning() const {
-  if (!problem.empty()) return problem;
-  if (!grade.refused.empty()) return grade.refused;
-  const CheckResult* failed = grade.first_failure();
-  return failed == nullptr ? "" : failed->meaning;
-}
-
-std::string grade_text(const Exercise& exercise, const GradedFile& graded,
-                       const std::string& next) {
-  const exercises::Grade& grade = graded.grade;
-  std::string text = exercise.name + " \"" + exercise.title + "\", " + graded.file;
-  if (!graded.student.empty()) text += ", sizes and data of student " + graded.student;
-  text = printable_line(text) + "\n";
-  if (!grade.refused.empty())
-    return text + "\nREFUSED: no check ran.\n" + indented(shortened(grade.refused, 6000), "  ") +
-           "\n0 of 100 points\n";
+std::string grade_text(const std::string& document, const std::string& next) {
+  const Json grade = Json::parse(document);
+  const Json& extra = grade["extra_data"];
+  const auto word = [&](const char* key) { return extra[key].get<std::string>(); };
+  std::string text = word("exercise") + " \"" + word("title") + "\", " + word("file");
+  if (!word("student").empty()) text += ", sizes and data of student " + word("student");
+  text += "\n";
   TextTable table;
   table.row({"check", "points", "seconds", ""});
-  for (const CheckResult& r : grade.results)
-    table.row({r.check.name, str(points_of(r), " of ", r.check.points),
-               r.outcome == Outcome::skipped ? "-" : format("%.2f", r.seconds),
-               r.outcome == Outcome::passed   ? "passed"
-               : r.outcome == Outcome::failed ? "FAILED"
-                                              : "skipped"});
-  text += table.text() + failures_text(grade.results);
-  if (!grade.warnings.empty())
-    text += "\nWarnings of the compiler, which cost no points:\n" +
-            indented(shortened(grade.warnings, 2000), "  ");
-  text += str("\n", grade.points(), " of 100 points, compiled in ",
-              format("%.1f", grade.build_seconds), " s\n");
-  if (!grade.passed() && !next.empty()) text += "next: " + printable(next) + "\n";
-  return text;
-}
-
-std::string grade_json(const Exercise& exercise, const GradedFile& graded) {
-  const exercises::Grade& grade = graded.grade;
-  double seconds = grade.build_seconds;
-  for (const CheckResult& r : grade.results) seconds += r.seconds;
-  const std::string output =
-      !grade.refused.empty()    ? "The file was refused; no check ran.\n" + grade.refused
-      : !grade.warnings.empty() ? "Warnings of the compiler:\n" + grade.warnings
-                                : graded.problem;
-  Json json{{"score", grade.points()},
-            {"execution_time", seconds},
-            {"output", shortened(output)},
-            {"output_format", "text"},
-            {"test_output_format", "text"},
-            {"stdout_visibility", "hidden"},
-            {"tests", Json::array()},
-            {"extra_data",
-             {{"schema", 1},
-              {"command", "exercise check"},
-              {"exercise", exercise.name},
-              {"file", printable(graded.file)},
-              {"student", graded.student},
-              {"refused", !grade.refused.empty()},
-              {"build_seconds", grade.build_seconds}}}};
-  for (size_t i = 0; i < exercise.checks.size(); ++i)
-    json["tests"].push_back(test_of(int(i) + 1, grade.results.empty()
-                                                    ? CheckResult{.check = exercise.checks[i]}
-                                                    : grade.results[i]));
-  return json_text(json);
-}
-
-std::string grades_csv(const Exercise& exercise, std::span<const GradedFile> all) {
-  std::string text = "student,file,points,of";
-  for (const auto& check : exercise.checks) text += "," + cell(check.name);
-  text += ",first failed check,meaning\r\n";
-  for (const GradedFile& graded : all) {
-    text +=
-        cell(graded.student) + "," + cell(graded.file) + str(",", graded.grade.points(), ",100");
-    for (size_t i = 0; i < exercise.checks.size(); ++i)
-      text += str(",", graded.grade.results.empty() ? 0 : points_of(graded.grade.results[i]));
-    text += "," + cell(graded.failed_check()) + "," + cell(one_line(graded.meaning())) + "\r\n";
+  std::string failures;
+  std::map<std::string, std::string> shown;  // the check that first failed with this text
+  for (const Json& test : grade["tests"]) {
+    const std::string name = test["name"], output = test["output"],
+                      outcome = test["extra_data"]["outcome"];
+    const bool failed = outcome == "failed";
+    table.row(
+        {name, str(test["score"].get<int>(), " of ", test["max_score"].get<int>()),
+         outcome == "skipped" ? "-" : format("%.2f", test["extra_data"]["seconds"].get<double>()),
+         failed ? "FAILED" : outcome});
+    if (!failed) continue;
+    const auto [first, is_new] = shown.try_emplace(output.substr(0, output.find(kPrinted)), name);
+    failures += "\nFAILED " + name + "\n" +
+                indented(is_new ? output : "the same as in '" + first->second + "'", "  ");
   }
-  return text;
+  if (!extra["refused"].get<bool>()) text += table.text() + failures;
+  if (const std::string output = grade["output"]; !output.empty())
+    text += "\n" + indented(output, "");
+  text += str("\n", grade["score"].get<int>(), " of 100 points, compiled in ",
+              format("%.1f", extra["build_seconds"].get<double>()), " s, exercise of version ",
+              word("version"), "\n");
+  const bool no_next = next.empty() || grade["score"] == 100 || extra["refused"];
+  return text + (no_next ? "" : "next: " + printable(next) + "\n");
 }
 
-std::string grades_text(const Exercise& exercise, std::span<const GradedFile> all) {
-  const auto full = std::ranges::count_if(all, [](auto& g) { return g.grade.passed(); });
+std::string junit_without_checks(const std::string& document) {
+  const Json grade = Json::parse(document);
+  const Json& extra = grade["extra_data"];
+  const std::string suite =
+      extra["exercise"].get<std::string>() + " " + extra["version"].get<std::string>();
+  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite name=\"" + suite +
+         "\" errors=\"1\" failures=\"0\" skipped=\"0\" tests=\"1\" time=\"0\">\n<testcase "
+         "classname=\"" +
+         suite + ".global\" name=\"the file\" time=\"0\"><error type=\"refused\" message=\"" +
+         xml(extra["meaning"]) + "\">" + xml(grade["output"]) +
+         "</error></testcase>\n</testsuite>\n</testsuites>\n";
+}
+
+std::string csv_names(const std::string& document) {
+  std::string text = "student,file,points,of,version";
+  const Json grade = Json::parse(document);
+  for (const Json& test : grade["tests"]) text += "," + cell(test["name"]);
+  return text + ",first failed check,meaning\r\n";
+}
+
+std::string csv_row(const std::string& document) {
+  const Json grade = Json::parse(document), extra = grade["extra_data"];
+  std::string text = cell(extra["student"]) + "," + cell(extra["file"]) + "," +
+                     grade["score"].dump() + ",100," + cell(extra["version"]);
+  for (const Json& test : grade["tests"]) text += "," + test["score"].dump();
+  return text + "," + cell(extra["first_failed"]) + "," + cell(extra["meaning"]) + "\r\n";
+}
+
+std::string grades_text(std::span<const std::string> grades) {
   double sum = 0;
-  for (const GradedFile& g : all) sum += g.grade.points();
-  std::string text = str(plural(int64_t(all.size()), "student"), ", ", full,
-                         " with all points, mean ", format("%.1f", sum / double(all.size())), "\n");
+  std::map<std::string, int> failed;  // by "first_failed"
+  std::vector<std::string> names{kNoFile, kRefused};
+  for (const std::string& document : grades) {
+    const Json grade = Json::parse(document);
+    sum += grade["score"].get<double>();
+    ++failed[grade["extra_data"]["first_failed"]];
+    if (names.size() == 2)
+      for (const Json& test : grade["tests"]) names.push_back(test["name"]);
+  }
+  const int full = failed[""], all = int(grades.size());
   TextTable table;
   table.row({"first failed check", "students"});
-  const auto row = [&](const std::string& name, auto counted) {
-    if (const auto n = std::ranges::count_if(all, counted); n > 0) table.row({name, str(n)});
-  };
-  row("no file that can be graded", [](auto& g) { return !g.problem.empty(); });
-  row("refused, or does not compile", [](auto& g) { return !g.grade.refused.empty(); });
-  for (const auto& check : exercise.checks)
-    row(check.name, [&](auto& g) { return g.failed_check() == check.name; });
-  return full == int64_t(all.size()) ? text : text + table.text();
+  for (const std::string& name : names)
+    if (failed.contains(name)) table.row({name, str(failed[name])});
+  return str(plural(all, "student"), ", ", full, " with all points, mean ",
+             format("%.1f", sum / all), "\n") +
+         (full == all ? "" : table.text());
 }
 
 }  // namespace zl::cli

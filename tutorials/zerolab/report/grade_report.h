@@ -1,4 +1,5 @@
-// What `zerolab exercise check` prints and writes about graded files.
+// What `zerolab exercise check` prints and writes about a graded file. All of it is made from one
+// JSON document.
 #pragma once
 
 #include <span>
@@ -8,32 +9,34 @@
 
 namespace zl::cli {
 
-// A graded file, or why it could not be graded.
-struct GradedFile {
+// A file of a student that is to be graded.
+struct Submission {
   std::string student;  // "" if sizes and data are of this run only
   std::string file;
-  std::string problem;  // such as "there is no .cpp file"; then `grade` is empty
-  exercises::Grade grade;
-
-  std::string failed_check() const;  // the first that failed, "" if there is none
-  std::string meaning() const;       // of that failure, or why no check ran
+  std::string problem;  // why it cannot be graded, such as "there is no file 05_zero1.cpp"
 };
+
+// Gradescope's results.json (gradescope-autograders.readthedocs.io, "Autograder Specifications").
+// What it has no key for is in "extra_data". Texts from outside are cut, and cannot control a
+// terminal. All functions below take such a document.
+std::string grade_json(const exercises::Exercise& exercise, const Submission& submission,
+                       const exercises::Grade& grade);
 
 // A table of the checks; then for each failure what it means, the evidence and what the student's
 // code printed. A failure that was shown before is only named. `next` is the command to try next,
 // or "".
-std::string grade_text(const exercises::Exercise& exercise, const GradedFile& graded,
-                       const std::string& next);
+std::string grade_text(const std::string& grade, const std::string& next);
 
-// Gradescope's results.json (gradescope-autograders.readthedocs.io, "Autograder Specifications").
-// What it has no key for is in "extra_data".
-std::string grade_json(const exercises::Exercise& exercise, const GradedFile& graded);
+// JUnit's XML of a file for which no check ran, so that the judge has written none.
+std::string junit_without_checks(const std::string& grade);
 
-// One row per student, as RFC 4180 says: student, file, points, of, the points of each check, the
-// first failed check and its meaning. A spreadsheet does not take text of a student as a formula.
-std::string grades_csv(const exercises::Exercise& exercise, std::span<const GradedFile> all);
+// A row for a student, as RFC 4180 says: student, file, points, of, version of the exercise, the
+// points of each check, the first failed check and its meaning. A spreadsheet does not take text of
+// a student as a formula. And the row above it with the names of these columns.
+std::string csv_row(const std::string& grade);
+std::string csv_names(const std::string& grade);
 
 // A few lines about a class: full points, the mean, and how many failed which check first.
-std::string grades_text(const exercises::Exercise& exercise, std::span<const GradedFile> all);
+std::string grades_text(std::span<const std::string> grades);
 
 }  // namespace zl::cli

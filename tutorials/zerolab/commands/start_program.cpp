@@ -1,0 +1,65 @@
+// Commands that are executables beside zerolab, so that zl compiles them only where they are
+// needed.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "tutorials/zerolab/cli/flags.h"
+
+namespace zl::cli {
+namespace {
+
+struct Program {
+  const char *command, *description;
+  void (*add)(CLI::App&, Invocation&) = nullptr;  // of the command that this executable has
+  std::string name() const { return str("zerolab-", command); }
+};
+
+constinit Program programs[] = {
+    {"bench", "speed of the machine, collectives, kernels and steps"},
+    {"exercise", "write the stages yourself, and grade them"},
+};
+
+}  // namespace
+
+bool have_program(const std::string& name, void (*add)(CLI::App&, Invocation&)) {
+  std::ranges::find(programs, name, &Program::command)->add = add;
+  return true;
+}
+
+void add_programs(CLI::App& app, Invocation& invocation) {
+  for (const Program& program : programs) {
+    if (program.add == nullptr) {
+      const std::string first =
+          str("'", program.command, "' must be the first word: zerolab ", program.command, " …");
+      Flags(app, invocation, program.command, program.description,
+            [first]() -> int { throw UsageError(first); });
+      continue;
+    }
+    CLI::App& command = *app.add_subcommand(program.command, program.description);
+    command.require_subcommand(1);
+    program.add(command, invocation);
+  }
+}
+
+std::string become_program(const std::string& name, char** arguments) {
+  const auto found = std::ranges::find(programs, name, &Program::command);
+  if (found == std::end(programs) || found->add != nullptr) return "";
+  const std::string needs = str("'", name, "' needs the program ");
+  std::error_code unknown;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (unknown)
+    return str(needs, found->name(), " beside this one, but /proc/self/exe, which says where that ",
+               "is, cannot be read: ", unknown.message());
+  const std::string program = std::filesystem::path(self).replace_filename(found->name());
+  execv(program.c_str(), arguments);
+  return str(needs, program, ", which cannot be started: ", std::strerror(errno),
+             "; in the source tree './zl build' builds it, elsewhere install both programs");
+}
+
+}  // namespace zl::cli
