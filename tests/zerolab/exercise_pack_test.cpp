@@ -254,7 +254,7 @@ TEST_CASE("a student's tree builds with zl, and grades a solution of 05", "[.stu
   const ScratchFolder folder;
   packed_in(folder.path());
   const auto zl = [&](const std::string& words) {
-    return shell("cd '" + (folder / "zerolab") + "' && ZEROLAB_APT=no timeout 1800 ./zl " + words);
+    return shell("cd '" + (folder / "zerolab") + "' && ZEROLAB_APT=no ./zl " + words, 1800);
   };
   const Finished list = zl("exercise list");
   CAPTURE(list.out, list.err);
