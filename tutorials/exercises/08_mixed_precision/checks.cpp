@@ -143,7 +143,7 @@ void check_updated(const PrecisionEvidence& e, size_t step) {
     own.push_back(std::sqrt(of_rank));
     sum_of_norms += own.back();
   }
-  const double norm = std::sqrt(squares), clip = clip_factor(norm, e.c.max_norm);
+  const double must = std::sqrt(squares), clip = clip_factor(must, e.c.max_norm);
   for (int rank = 0; rank < e.c.ranks; ++rank) {
     const double calls = e.number("calls", rank, step), is = e.number("norm", rank, step),
                  next = e.number("scale", rank, step + 1);
@@ -153,14 +153,14 @@ void check_updated(const PrecisionEvidence& e, size_t step) {
       fail("step() returns skipped = true for a step that it made", in(step, rank));
     if (only_f16(e.list("gradient", rank, step), gradients[size_t(rank)]))
       fail("the gradient is unscaled in f16, which loses small values", in(step, rank));
-    const auto near = [&](double must) { return std::abs(is - must) <= 1e-5 * must; };
-    if (!near(norm))
-      fail(near(norm * scale)        ? "the norm is that of the scaled gradient"
+    const auto near = [&](double value) { return std::abs(is - value) <= 1e-5 * value; };
+    if (!near(must))
+      fail(near(must * scale)        ? "the norm is that of the scaled gradient"
            : near(own[size_t(rank)]) ? "the norm is that of this rank's shard, not of all ranks"
            : near(sum_of_norms)      ? "the norm is the sum of the ranks' norms: add their squares"
            : near(squares)           ? "the norm is the sum of squares: its square root is missing"
                                      : "the norm is wrong",
-           str(in(step, rank), ": ", is, ", must be ", norm));
+           str(in(step, rank), ": ", is, ", must be ", must));
     for (double& g : gradients[size_t(rank)]) g *= clip;
     compare(
         {.what = "the gradient for the optimizer (" + in(step, rank) + ")",
@@ -169,7 +169,7 @@ void check_updated(const PrecisionEvidence& e, size_t step) {
          .tolerance = 1e-5,
          .factors = {
              {"1 / clip_factor(norm, max_norm): it is not clipped", 1 / clip},
-             {"max_norm / norm: clipping must not enlarge it", std::max(1.0, e.c.max_norm / norm)},
+             {"max_norm / norm: clipping must not enlarge it", std::max(1.0, e.c.max_norm / must)},
              {"the loss scale: is the gradient, or the norm for clipping, still scaled?", scale},
              {"next scale / this scale: unscale by this one", next / scale}}});
   }

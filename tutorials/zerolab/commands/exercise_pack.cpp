@@ -45,9 +45,9 @@ constexpr const char* kParts[] = {
     "tensor",        "tutorials"};
 constexpr const char* kTeachersParts[] = {"README.md", "CONTRIBUTING.md", "tests"};
 // Students get no files with other names, such as backups and archives.
-const std::set<std::string> kPackedExtensions = {".h",    ".cpp", ".cu",  ".cmake", ".in",
-                                                 ".md",   ".py",  ".txt", ".csv",   ".json",
-                                                 ".html", ".js",  ".css", ".svg"};
+const std::set<std::string> kPackedExtensions = {".h",     ".cpp",  ".cu",  ".cmake", ".in",
+                                                 ".md",    ".py",   ".txt", ".csv",   ".json",
+                                                 ".slurm", ".html", ".js",  ".css",   ".svg"};
 
 // The only differences between the teacher's tree and the student's.
 struct Change {
