@@ -55,7 +55,10 @@ TEST_CASE("each way in which a program can end gets a verdict in words",
   };
   const Row rows[] = {
       {"_exit(0);", "#include <unistd.h>\n", "ended before the check was over (exit code 0)"},
-      {"if (write(3, \"PASS\", 4)) _exit(0);", "#include <unistd.h>\n", "ended before the check"},
+      {"if (write(3, \"PASS\", 4)) _exit(0);", "#include <unistd.h>\n", "more than one process"},
+      {"(void)fork();", "#include <unistd.h>\n", "more than one process wrote its observations"},
+      {"close(3);", "#include <unistd.h>\n", "closed file descriptor 3"},
+      {"_exit(4);", "#include <unistd.h>\n", "ended before the check was over (exit code 4)"},
       {"std::exit(7);", "#include <cstdlib>\n", "ended before the check was over (exit code 7)"},
       {"volatile int zero = 0; zero = 7 / zero;", "", "crashed (SIGFPE)"},
       {"*(volatile int*)(8) = 1;", "", "crashed (SIGSEGV)"},
@@ -85,12 +88,19 @@ TEST_CASE("a program that loops, forks and hides leaves nothing behind", "[exerc
   std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
   std::filesystem::permissions(pipe, std::filesystem::perms(0666));
   const auto begin = std::chrono::steady_clock::now();
-  const std::string meaning =
-      said("const int reader = open(\"" + pipe + "\", O_RDWR); (void)reader;" +
-               "if (fork() == 0) { setsid(); if (fork() == 0) for (;;) fork(); for (;;) {} }"
-               "for (;;) {}",
-           "#include <fcntl.h>\n#include <unistd.h>\n");
-  CHECK_THAT(meaning, ContainsSubstring("ran longer than 10 s"));
+  GradeOptions options;
+  options.stop_at_first_failure = true;
+  // Once in each process: the first check passes beside its bomb, the second does not end.
+  const Grade grade = graded(
+      solution("static const int again = mkdir(\"" + folder / "first" +
+                   "\", 0777), reader = open(\"" + pipe +
+                   "\", O_RDWR), child = fork(); (void)reader;" +
+                   "if (child == 0) { setsid(); if (fork() == 0) for (;;) fork(); for (;;) {} }"
+                   "if (again != 0) for (;;) {}",
+               "#include <fcntl.h>\n#include <sys/stat.h>\n#include <unistd.h>\n"),
+      options);
+  CHECK(grade.results.at(0).outcome == Outcome::passed);
+  CHECK_THAT(diagnosis(grade), ContainsSubstring("ran longer than 10 s"));
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
   const int writer = open(pipe.c_str(), O_WRONLY | O_NONBLOCK);  // fails where nothing reads
   CHECK(writer < 0);
@@ -129,6 +139,11 @@ TEST_CASE("a file that does not compile or link is refused with the first errors
                              "(void)p[eps > 1];"))
                  .refused,
              ContainsSubstring("a constant or a template is too large"));
+  CHECK_THAT(graded(solution("",
+                             "#include \"tensor/random.h\"\n"
+                             "namespace zl { uint64_t fnv1a(std::string_view) { return 1; } }\n"))
+                 .refused,
+             ContainsSubstring("unnamed namespace"));
   const Grade warned = graded(solution("int unused;"));
   CHECK_THAT(warned.warnings, ContainsSubstring("unused"));
   CHECK(warned.passed());
@@ -155,6 +170,51 @@ TEST_CASE("a file that cannot be read is an error of the command", "[exercises]"
   without.compiler = "no-such-compiler";
   const std::string file = cli::write_file(folder / "mine.cpp", solution(""));
   CHECK_THROWS_WITH(grade(exercise, file, without, {}), ContainsSubstring("cannot be started"));
+}
+
+TEST_CASE("a main() in the file is not called", "[exercises]") {
+  CHECK(graded(solution("") + "\nint main() { return 7; }\n").passed());
+}
+
+TEST_CASE("what a program writes where it runs, and to TMPDIR, goes with it", "[exercises]") {
+  const cli::ScratchFolder folder;
+  GradeOptions options;
+  options.stop_at_first_failure = true;
+  const Grade grade =
+      graded(solution("if (FILE* f = std::fopen(\"mine.txt\", \"wx\")) std::fclose(f);"
+                      "else throw std::runtime_error(\"there already\");"
+                      "throw std::runtime_error(std::string(std::getenv(\"TMPDIR\")) + \" \" + "
+                      "std::filesystem::current_path().string() + \".\");",
+                      "#include <cstdio>\n#include <cstdlib>\n#include <filesystem>\n"
+                      "#include <stdexcept>\n"),
+             options);
+  const std::string meaning = diagnosis(grade), begin = "the code threw an exception: ";
+  REQUIRE(meaning.starts_with(begin + "/"));
+  const std::string place =
+      meaning.substr(begin.size(), meaning.find(' ', begin.size()) - begin.size());
+  CHECK(meaning == begin + place + " " + place + ".");
+  CHECK_FALSE(std::filesystem::exists(place));
+}
+
+TEST_CASE("a judge that does not judge is an error, or a failed check if it was killed",
+          "[exercises]") {
+  const cli::ScratchFolder folder;
+  const Exercise exercise = find_exercise("01", toolchain());
+  const std::string file = cli::write_file(folder / "mine.cpp", solution(""));
+  Toolchain other = toolchain();
+  const auto with = [&](const std::string& script) -> const Toolchain& {
+    other.judge = cli::write_file(folder / "judge", "#!/bin/sh\n" + script + "\n");
+    std::filesystem::permissions(other.judge, std::filesystem::perms(0755));
+    return other;
+  };
+  const Grade killed = grade(exercise, file, with("kill -9 $$"), {});
+  CHECK(killed.points() == 0);
+  CHECK_THAT(diagnosis(killed), ContainsSubstring("the judge was killed"));
+  const GradeOptions first{.stop_at_first_failure = true};
+  CHECK_THROWS_WITH(grade(exercise, file, with("echo '{}'; echo 'no process' >&2; exit 3"), first),
+                    ContainsSubstring("no process"));
+  for (const char* script : {"echo no library; exit 127", "echo no library"})
+    CHECK_THROWS_WITH(all_exercises(with(script)), ContainsSubstring("no library"));
 }
 
 TEST_CASE("grading leaves no folder behind, also after an interruption", "[exercises]") {
@@ -199,7 +259,7 @@ TEST_CASE("the toolchain is read from its file", "[exercises]") {
   };
   const Toolchain one = read(R"({"compiler": "g++", "launcher": [""], "flags": ["-I{here}/x", ""],
       "link": ["{here}/lib{exercise}.a"], "judge": "{here}/j", "exercises": "{here}/../texts",
-      "source": ""})");
+      "source": "", "catch2": []})");
   CHECK(one.launcher.empty());
   CHECK(one.flags == std::vector<std::string>{"-I" + folder.path() + "/x"});
   CHECK(one.link == std::vector<std::string>{folder.path() + "/lib{exercise}.a"});

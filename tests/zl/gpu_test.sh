@@ -123,7 +123,7 @@ check "with one GPU all passes" ends_with 0
 check "the page begins with the build" in_order '^started +./zl test --gpu, 20' '^zerolab +0.1.0.*commit .*built in 7 s' \
   '^CUDA part +compiled by nvcc 12.4 for 90' '^system ' 'GPU 0: NVIDIA H100.*capability 9.0.*driver 550.54.15'
 check "the order is that of the review, with what doctor measured and the tests counted" in_order '^passed +doctor' \
-  'fp32 50100 G' '^passed +compare fp32' '^SKIPPED ranks on two GPUs .*there is 1 GPU' \
+  'fp32 50100.0 G' '^passed +compare fp32' '^SKIPPED ranks on two GPUs .*there is 1 GPU' \
   '^passed +tests +[0-9]+ s  All tests passed \(12 assertions' '^passed +bench kernels' '^passed +bench step bf16' \
   '^passed +memcheck attention' '^passed +synccheck'
 check "the table of the kernels is at the end, without the lines of progress" in_order '^passed +synccheck' \

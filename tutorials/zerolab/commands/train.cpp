@@ -146,11 +146,9 @@ class TrainingRun {
   void try_to(const std::function<void()>& write) {
     try {
       write();
-    } catch (const InputError& e) {
-      const bool goes_on = last_.step < spec_.steps;
-      if (goes_on || !problem_.empty())  // the first problem is what the run ends with
-        std::fprintf(stderr, "zerolab: %s%s\n", e.what(),
-                     goes_on ? "; training goes on without it" : "");
+    } catch (const InputError& e) {  // the run ends with the first one, and says others here
+      const char* more = last_.step < spec_.steps ? "; training goes on without it" : "";
+      if (*more || !problem_.empty()) std::fprintf(stderr, "zerolab: %s%s\n", e.what(), more);
       if (problem_.empty()) problem_ = e.what();
     }
   }
