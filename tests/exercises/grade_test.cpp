@@ -56,7 +56,8 @@ TEST_CASE("each way in which a program can end gets a verdict in words",
   const Row rows[] = {
       {"_exit(0);", "#include <unistd.h>\n", "ended before the check was over (exit code 0)"},
       {"if (write(3, \"PASS\", 4)) _exit(0);", "#include <unistd.h>\n", "more than one process"},
-      {"(void)fork();", "#include <unistd.h>\n", "more than one process wrote its observations"},
+      {"if (fork() > 0) wait(nullptr);", "#include <sys/wait.h>\n#include <unistd.h>\n",
+       "more than one process wrote its observations"},
       {"close(3);", "#include <unistd.h>\n", "closed file descriptor 3"},
       {"_exit(4);", "#include <unistd.h>\n", "ended before the check was over (exit code 4)"},
       {"std::exit(7);", "#include <cstdlib>\n", "ended before the check was over (exit code 7)"},
@@ -140,8 +141,9 @@ TEST_CASE("a file that does not compile or link is refused with the first errors
                  .refused,
              ContainsSubstring("a constant or a template is too large"));
   CHECK_THAT(graded(solution("",
-                             "#include \"tensor/random.h\"\n"
-                             "namespace zl { uint64_t fnv1a(std::string_view) { return 1; } }\n"))
+                             "#include \"tutorials/exercises/judge/record.h\"\n"
+                             "namespace zl::exercises {\n"
+                             "std::string encode(const Record&) { return {}; }\n}\n"))
                  .refused,
              ContainsSubstring("unnamed namespace"));
   const Grade warned = graded(solution("int unused;"));

@@ -77,7 +77,7 @@ Record measure(const std::string& check, const CheckOptions& options) {
   Record record;
   try {
     run_ranks(c.ranks, [&](Communicator& comm) { run_rank(comm, c, ranks[size_t(comm.rank())]); },
-              {.timeout = std::chrono::seconds(3), .grace = std::chrono::seconds(2)});
+              {.timeout = kRankTimeout, .grace = kRankGrace});
   } catch (const CommunicationError& e) {
     record.texts["communication"] = e.what();
   }

@@ -19,7 +19,7 @@ class RecordingCommunicator final : public LateCommunicator {
  public:
   RecordingCommunicator(Communicator& transport, const Memory& memory,
                         const std::vector<UnitGradient>& units, OfRank& seen)
-      : LateCommunicator(transport, memory), units_(units), seen_(seen) {}
+      : LateCommunicator(transport, memory, "all_reduce"), units_(units), seen_(seen) {}
 
   void begin_group() override { seen_.group = seen_.groups++; }
   void end_group() override { seen_.group = -1; }
@@ -39,6 +39,9 @@ class RecordingCommunicator final : public LateCommunicator {
     };
     return and_then(LateCommunicator::do_all_reduce(inout, start, call), waited);
   }
+
+  Work do_reduce_scatter(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
+  Work do_all_gather(const Tensor&, const Call& call) override { refuse(call); }
 
   const std::vector<UnitGradient>& units_;
   OfRank& seen_;
@@ -90,7 +93,7 @@ Record measure(const std::string& check, const CheckOptions& options) {
   Record record;
   try {
     run_ranks(c.ranks, [&](Communicator& comm) { run_rank(c, comm, ranks[size_t(comm.rank())]); },
-              {.timeout = std::chrono::seconds(3)});
+              {.timeout = kRankTimeout, .grace = kRankGrace});
   } catch (const CommunicationError& e) {
     record.texts["communication"] = e.what();
   }

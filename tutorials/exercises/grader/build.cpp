@@ -14,19 +14,16 @@ namespace {
 namespace fs = std::filesystem;
 
 // Arrays of a size that is known at run time, and large ones, would be memory that is not counted.
-// The library's stages keep their names, so that they do not take the place of the student's.
-const std::vector<std::string> kFlags = {"-O1",
-                                         "-Wall",
-                                         "-Wextra",
-                                         "-Werror=vla",
-                                         "-Werror=frame-larger-than=16384",
-                                         "-fdiagnostics-color=never",
-                                         "-Dstage_zero1=students_stage",
-                                         "-Dstage_zero2=students_stage",
-                                         "-Dstage_zero3=students_stage"};
+// The library's stages keep their names, so that they do not take the place of the student's. A
+// main() that was forgotten in the file does not take the place of ours.
+constexpr char kFlags[] =
+    "-O1 -Wall -Wextra -Werror=vla -Werror=frame-larger-than=16384 -fdiagnostics-color=never "
+    "-Dmain=students_main -Dstage_zero1=students_stage -Dstage_zero2=students_stage "
+    "-Dstage_zero3=students_stage";
 constexpr int kShownLines = 25;
 constexpr std::chrono::seconds kPatience{60};
 constexpr int64_t kLargestObject = 32 << 20, kLargestProgram = 512 << 20;  // [B]
+constexpr char kMoreSpace[] = "free some space, or set TMPDIR to a folder on another disk";
 constexpr char kSource[] = "student.cpp", kObject[] = "student.o", kProgram[] = "program";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
@@ -67,15 +64,12 @@ std::string failure(const ChildEnd& end, const std::string& file) {
   return "it does not compile\n" + first_lines(end.output, file);
 }
 
-// The words of one command.
-class Words : public std::vector<std::string> {
- public:
-  using std::vector<std::string>::vector;
-  Words& operator<<(const std::vector<std::string>& more) {
-    insert(end(), more.begin(), more.end());
-    return *this;
-  }
-};
+using Words = std::vector<std::string>;  // of one command
+
+Words operator+(Words all, const Words& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
 
 }  // namespace
 
@@ -83,20 +77,28 @@ std::string build(const Exercise& exercise, const Toolchain& toolchain, const st
                   const std::function<bool()>& interrupted, Grade& grade) {
   // A copy in a folder without headers: quotes would find those beside the file first. The same
   // name each time lets ccache find what it has compiled before.
-  std::ofstream(fs::path(folder) / kSource, std::ios::binary) << read_text(grade.file);
-  ChildLimits limits{.time = kPatience,
-                     .memory = 4l << 30,
-                     .file = kLargestObject,
-                     .folder = folder,
-                     .interrupted = interrupted};
-  Words compile{toolchain.compiler};
-  compile << toolchain.flags << kFlags << Words{"-c", "-o", kObject, kSource};
+  const std::string text = read_text(grade.file);
+  std::ofstream source(fs::path(folder) / kSource, std::ios::binary);
+  require_input(bool(source << text << std::flush), "cannot write to ", folder, "; ", kMoreSpace);
+  ChildLimits limits{.time = kPatience, .memory = 4l << 30, .file = kLargestObject};
+  limits.folder = folder, limits.interrupted = interrupted;
+  std::istringstream flags(kFlags);
+  const Words compile = Words{toolchain.compiler} + toolchain.flags +
+                        Words(std::istream_iterator<std::string>(flags), {}) +
+                        Words{"-c", "-o", kObject, kSource};
+  // A full disk is not the student's fault, unless the file itself has the words.
+  const auto run = [&](const Words& command) {
+    const ChildEnd end = run_child(command, limits);
+    for (const char* full : {"No space left on device", "Disk quota exceeded"})
+      require_input(end.output.find(full) == text.npos || text.find(full) != text.npos,
+                    "the compiler says '", full, "'; ", kMoreSpace);
+    return end;
+  };
   ChildEnd end;
-  if (!toolchain.launcher.empty())
-    end = run_child(Words(toolchain.launcher.begin(), toolchain.launcher.end()) << compile, limits);
+  if (!toolchain.launcher.empty()) end = run(toolchain.launcher + compile);
   // Without ccache if that is what fails, as where its folder cannot be written.
   if (toolchain.launcher.empty() || end.output.find("ccache: error") != std::string::npos)
-    end = run_child(compile, limits);
+    end = run(compile);
   if (end.failed()) {
     grade.refused = failure(end, grade.file);
     return "";
@@ -107,12 +109,15 @@ std::string build(const Exercise& exercise, const Toolchain& toolchain, const st
   for (const std::string& item : toolchain.link)
     link.push_back(replaced(item, "{exercise}", exercise.name));
   limits.file = kLargestProgram;
-  end = run_child(link, limits);
+  end = run(link);
   if (!end.failed()) return folder + "/" + kProgram;
+  const bool twice = end.output.find("multiple definition") != std::string::npos;
   grade.refused =
-      "it compiles, but does not link: a function of the contract is missing, or has other "
-      "parameters or another namespace\n" +
-      first_lines(end.output, grade.file);
+      str("it compiles, but does not link: ",
+          twice ? "it defines a function that the library has; put it into an unnamed namespace\n"
+                : "a function of the contract is missing, or has other parameters or another "
+                  "namespace\n",
+          first_lines(end.output, grade.file));
   return "";
 }
 

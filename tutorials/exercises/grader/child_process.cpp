@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +30,14 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr uid_t kUnprivileged = 65534;
-constexpr rlim_t kProcesses = 256;  // of a student, threads among them
+constexpr rlim_t kThreads = 256;  // of a student's processes together
+
+// The same file, under a number that the child has no use for.
+int above_the_childs(int file) {
+  const int copy = fcntl(file, F_DUPFD_CLOEXEC, kResultFile + 1);
+  close(file);
+  return copy;
+}
 
 // A file in memory, without a name that another process could open.
 class MemoryFile {
@@ -48,13 +56,6 @@ class MemoryFile {
     return text.size() > before;
   }
   const int id;
-
- private:
-  static int above_the_childs(int file) {
-    const int copy = fcntl(file, F_DUPFD_CLOEXEC, kResultFile + 1);
-    close(file);
-    return copy;
-  }
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& words) {
@@ -84,8 +85,16 @@ void limit(int resource, rlim_t value) {
   setrlimit(which, &now);
 }
 
-// All processes and threads of this machine: a user has at most as many.
-rlim_t processes_now() {
+// Threads of the user that a student's program becomes. For root those of the unprivileged user;
+// else all of this machine, which are at least as many.
+rlim_t threads_now() {
+  rlim_t count = 0;
+  std::error_code error;
+  struct stat of {};
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error))
+    if (stat((entry.path() / "task").c_str(), &of) == 0 && of.st_uid == kUnprivileged)
+      count += of.st_nlink - 2;  // folders in it
+  if (getuid() == 0) return count;
   std::ifstream in("/proc/loadavg");  // "0.2 0.3 0.1 2/345 6789"
   std::string word;
   for (int i = 0; i < 4; ++i) in >> word;
@@ -97,7 +106,7 @@ struct Start {
   const ChildLimits& limits;
   int output, result, failure;
   pid_t parent;
-  rlim_t processes;
+  rlim_t threads;
 };
 
 // Runs in the new process, before its program. Only errno comes back, through `failure`.
@@ -114,15 +123,15 @@ struct Start {
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_FSIZE, rlim_t(start.limits.file));
   if (start.limits.memory > 0) limit(RLIMIT_AS, rlim_t(start.limits.memory));
-  if (start.limits.student) {
-    limit(RLIMIT_NPROC, start.processes + kProcesses);
-    if (getuid() == 0 && setgroups(0, nullptr) == 0 &&
-        setresgid(kUnprivileged, kUnprivileged, kUnprivileged) == 0)
-      (void)!setresuid(kUnprivileged, kUnprivileged, kUnprivileged);
-  }
+  if (start.limits.memory > 0) limit(RLIMIT_STACK, 8 << 20);  // [B] of each thread
+  if (start.limits.student) limit(RLIMIT_NPROC, start.threads + kThreads);
+  const bool ready =
+      !start.limits.student || getuid() != 0 ||
+      (setgroups(0, nullptr) == 0 && setresgid(kUnprivileged, kUnprivileged, kUnprivileged) == 0 &&
+       setresuid(kUnprivileged, kUnprivileged, kUnprivileged) == 0);
   prctl(PR_SET_PDEATHSIG, start.limits.student ? SIGKILL : SIGTERM);
   if (getppid() != start.parent) _exit(127);  // it died before the line above
-  if (start.limits.folder.empty() || chdir(start.limits.folder.c_str()) == 0)
+  if (ready && (start.limits.folder.empty() || chdir(start.limits.folder.c_str()) == 0))
     execvpe(start.words[0], start.words.data(), start.variables.data());
   const int error = errno;
   (void)!write(start.failure, &error, sizeof error);
@@ -130,26 +139,19 @@ struct Start {
 }
 
 pid_t started(Start start) {
-  MemoryFile failure;
-  int ends[2];  // closed on both sides when the program runs
+  int ends[2], error = 0;  // closed on both sides when the program runs
   require_input(pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
-  start.failure = failure.id;
+  start.failure = ends[1] = above_the_childs(ends[1]);
   const pid_t id = fork();
-  if (id == 0) {
-    close(ends[0]);
-    become(start);
-  }
+  if (id == 0) become(start);
   close(ends[1]);
-  char byte;
-  while (id > 0 && read(ends[0], &byte, 1) < 0 && errno == EINTR) continue;
+  ssize_t n;
+  while ((n = read(ends[0], &error, sizeof error)) < 0 && errno == EINTR) continue;
   close(ends[0]);
   require_input(id > 0, "a process could not be started: ", std::strerror(errno),
                 "; see ulimit -u");
-  std::string text;
-  if (!failure.read_on(text)) return id;
+  if (n <= 0) return id;
   waitpid(id, nullptr, 0);
-  int error = 0;
-  std::memcpy(&error, text.data(), sizeof error);
   throw InputError(str("'", start.words[0], "' cannot be started: ", std::strerror(error)));
 }
 
@@ -187,17 +189,19 @@ std::set<pid_t> descendants() {
 void kill_descendants() {
   for (const auto end = Clock::now() + 10s; Clock::now() < end;) {
     for (const pid_t id : descendants()) kill(id, SIGKILL);
-    while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
-    if (errno == ECHILD) return;
+    pid_t ended;
+    while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) continue;
+    if (ended < 0) return;
     std::this_thread::sleep_for(1ms);
   }
 }
 
-// SIGTERM lets a judge kill the student's program, and a compiler remove its files.
+// SIGTERM lets a judge kill the student's program and all that it started, which may take seconds,
+// and a compiler remove its files.
 void stop(pid_t id, bool student) {
   ChildEnd end;
   if (!student) kill(-id, SIGTERM);
-  for (int i = 0; i < 200 && !student && !has_ended(id, end); ++i)
+  for (int i = 0; i < 1000 && !student && !has_ended(id, end); ++i)
     std::this_thread::sleep_for(10ms);
   kill(-id, SIGKILL);
   if (student) kill_descendants();
@@ -213,7 +217,7 @@ ChildEnd run_child(const std::vector<std::string>& command, const ChildLimits& l
   const std::vector<char*> words = pointers(command), settings = pointers(variables);
   const auto begin = Clock::now();
   const pid_t id =
-      started({words, settings, limits, output.id, result.id, -1, getpid(), processes_now()});
+      started({words, settings, limits, output.id, result.id, -1, getpid(), threads_now()});
   ChildEnd end;
   while (!has_ended(id, end)) {
     if (limits.interrupted && limits.interrupted()) {

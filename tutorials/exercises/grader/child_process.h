@@ -22,6 +22,7 @@ struct ChildLimits {
   std::function<void(const std::string& so_far)> on_output;  // while it runs
 };
 
+inline constexpr int kNotStarted = 3;  // exit code of a judge that cannot start the program
 inline constexpr int kResultFile = 3;  // the file descriptor of ChildEnd::result
 
 struct ChildEnd {

@@ -88,11 +88,15 @@ std::vector<Exercise> all_exercises(const Toolchain& toolchain) {
   require_input(fs::exists(toolchain.judge), "the exercises are not built: there is no ",
                 toolchain.judge, ". ", kHowToFix);
   std::map<std::string, Exercise> by_number;
-  std::istringstream lines(run_child({toolchain.judge, "--list-tests"}, {}).output);
+  const ChildEnd listed = run_child({toolchain.judge, "--list-tests"}, {});
+  std::istringstream lines(listed.output);
   for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) break;
     by_number[json["exercise"]].checks.push_back({json["name"], json["group"], json["points"]});
   }
+  require_input(!listed.failed() && lines.eof() && !by_number.empty(), toolchain.judge,
+                " does not list its checks: ", listed.output.substr(0, 500), "\n", kHowToFix);
   std::vector<Exercise> all;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(toolchain.exercises, error)) {

@@ -1,5 +1,6 @@
 #include "tutorials/exercises/grader/grade.h"
 
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -23,6 +24,10 @@ namespace zl::exercises {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr char kKilled[] =
+    "the judge was killed (SIGKILL) before the check was over: by the program, or because the "
+    "machine has no memory left";
 
 // What the judge has written so far, line by line.
 void read_lines(const std::string& text, const std::function<void(const Json&)>& use) {
@@ -101,6 +106,7 @@ Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& 
   };
   const ChildEnd end = run_child(judge, {.time = std::chrono::minutes(20),
                                          .file = 512 << 20,
+                                         .folder = folder.path(),
                                          .interrupted = options.interrupted,
                                          .on_output = follow});
   if (options.junit) grade.junit = (std::stringstream() << std::ifstream(junit).rdbuf()).str();
@@ -111,10 +117,13 @@ Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& 
       if (result.check.name == json.value("check", ""))
         result = result_of(result.check, json), ++done;
   });
-  require_input(done == exercise.checks.size() || options.stop_at_first_failure,
-                "the judge ended after ", done, " of ", exercise.checks.size(),
-                " checks (exit code ", end.code, ", signal ", end.signal,
-                "): ", end.output.substr(0, 500));
+  const bool killed = end.signal == SIGKILL,
+             stopped = options.stop_at_first_failure && end.code != kNotStarted;
+  for (size_t i = done; i < grade.results.size() && killed; ++i)
+    grade.results[i].outcome = Outcome::failed, grade.results[i].meaning = kKilled;
+  require_input(killed || stopped || done == exercise.checks.size(), "the judge ended after ", done,
+                " of ", exercise.checks.size(), " checks (exit code ", end.code, ", signal ",
+                end.signal, "): ", end.output.substr(end.output.rfind("}\n") + 1, 500));
   return grade;
 }
 

@@ -9,10 +9,10 @@
 
 namespace zl::exercises {
 
-// Only its owner may write; the user that the checks run as may read.
+// All may read. Only its owner may write, unless `mode` says that the user of the checks may, too.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
+  explicit TemporaryFolder(unsigned mode = 0755) {
     const char* place = std::getenv("TMPDIR");
     std::string pattern =
         std::string(place && *place ? place : "/tmp") + "/zerolab-exercise-XXXXXX";
@@ -20,7 +20,7 @@ class TemporaryFolder {
                   std::filesystem::path(pattern).parent_path().string(),
                   "; set TMPDIR to a folder that can be written");
     path_ = std::filesystem::absolute(pattern).string();
-    std::filesystem::permissions(path_, std::filesystem::perms(0755));
+    std::filesystem::permissions(path_, std::filesystem::perms(mode));
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   ~TemporaryFolder() {

@@ -8,6 +8,7 @@
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 #include <catch2/reporters/catch_reporter_streaming_base.hpp>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +16,7 @@
 #include "stages/train/trainer.h"
 #include "tensor/error.h"
 #include "tutorials/exercises/grader/child_process.h"
+#include "tutorials/exercises/grader/temporary_folder.h"
 
 namespace zl::exercises {
 namespace {
@@ -22,9 +24,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
+constexpr int kResultClosed = 74;      // the exit code of program_main.cpp for that
 constexpr int kRankMissing = 4;        // the exit code with which ranks that wait end the process
 constexpr size_t kShown = 8 << 10;     // [B] of a text of the student's code
 constexpr int64_t kMemory = 2l << 30;  // [B] of address space
+// Sanitizers reserve more address space than there is memory, and are slow.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 struct Verdict {
   std::string meaning, details, output;
@@ -45,7 +54,12 @@ Judging& judging() {
   return one;
 }
 
-volatile sig_atomic_t terminated = 0;
+// SIGTERM is blocked: Catch2 would end the judge at once, and the program would go on.
+bool is_terminated() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGTERM) == 1;
+}
 
 std::string shortened(const std::string& text) {
   return text.size() <= kShown ? text : text.substr(0, kShown) + " …";
@@ -65,7 +79,8 @@ std::string shortened(const std::string& text) {
     case SIGABRT:
       fail("the program was aborted" + name,
            "An exception left a function that must not throw, or was thrown while another one was "
-           "handled, or memory of the heap was overwritten.");
+           "handled, or memory of the heap was overwritten, or a std::thread was destroyed before "
+           "join().");
     case SIGFPE: fail("the program crashed" + name, "An integer division by zero.");
     case SIGXFSZ:
       fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
@@ -74,10 +89,11 @@ std::string shortened(const std::string& text) {
   fail("the program was killed" + name);
 }
 
-[[noreturn]] void fail_of_error(const std::string& error) {
+[[noreturn]] void fail_of_error(const std::string& error, int64_t most_memory) {
   if (error.starts_with("not written yet")) fail(shortened(error));
   if (error == "std::bad_alloc")
-    fail("out of memory", "The program may use 2 GiB. What allocates without an end?");
+    fail("out of memory", str(most_memory > 0 ? "The program may use 2 GiB. " : "",
+                              "What allocates without an end?"));
   const std::string shown = shortened(error);
   const size_t line = std::min(shown.find('\n'), shown.size());
   fail("the code threw an exception: " + shown.substr(0, line),
@@ -89,18 +105,47 @@ Record record_of(const ChildEnd& end, const ChildLimits& limits) {
     fail(str("the check ran longer than ", limits.time.count(),
              " s: an endless loop, or ranks that wait for each other"));
   if (end.signal != 0) fail_of_signal(end.signal, limits.file);
-  if (end.code == kRankMissing)
+  const auto says = [](const std::string& text, const char* part) {
+    return text.find(part) != text.npos;
+  };
+  if (end.code == kRankMissing && says(end.output, "communication failed"))
     fail("a rank did not come to a collective, or does not return from a function",
          "Find out why the rank that is named does not come. " + shortened(end.output));
   Record record;
   try {
     record = decode_record(end.code == 0 ? end.result : "");
   } catch (const InputError&) {
+    if (end.code == kResultClosed)
+      fail("the program closed file descriptor 3, to which its observations are written",
+           "descriptor 3 was closed: close only what you have opened.");
+    if (end.code == 0 && !end.result.empty())
+      fail("more than one process wrote its observations: did it call fork()?");
     fail(str("the program ended before the check was over (exit code ", end.code, ")"),
          "Do not end it yourself: the check goes on after your function returns.");
   }
-  if (record.texts.contains("error")) fail_of_error(record.texts["error"]);
+  for (const auto& [key, text] : record.texts)  // "did not match": of a send or receive
+    if (says(text, " within ") && says(text, "--timeout") && !says(text, " did not match "))
+      fail("a rank does not come to a collective in time: it loops, waits, or is slow",
+           text.substr(0, text.find(". If ")));
+  if (record.texts.contains("error")) fail_of_error(record.texts["error"], limits.memory);
   return record;
+}
+
+// In a folder of its own. Where it cannot be started no check has failed: the judge ends with the
+// reason.
+ChildEnd run_program(ChildLimits& limits) {
+  std::vector<std::string> words = judging().words;
+  words.push_back(judging().check);
+  try {
+    const TemporaryFolder folder(0777);
+    limits.folder = folder.path();
+    return run_child(words, limits);
+  } catch (const Interrupted&) {
+    std::_Exit(130);  // Catch2 would go on with the next check
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    std::_Exit(kNotStarted);
+  }
 }
 
 // Writes a line of JSON for each check that begins or ends, and with --list-tests for each that
@@ -192,22 +237,16 @@ Record observe() {
   if (all.failed_groups.contains(all.first_group) || all.failed_groups.contains(all.group))
     SKIP("an earlier check failed");
   const bool cuda = all.options.device == DeviceKind::cuda;
-  const ChildLimits limits{.time = std::chrono::seconds(cuda ? 60 : 10),
-                           .memory = cuda ? 0 : kMemory,
-                           .file = (cuda ? 256l : 64l) << 20,
-                           .student = true,
-                           .interrupted = [] { return terminated != 0; }};
-  std::vector<std::string> words = all.words;
-  words.push_back(all.check);
-  try {
-    const ChildEnd end = run_child(words, limits);
-    all.verdict.output = end.output;
-    const Record record = record_of(end, limits);
-    SUCCEED();  // Catch2's JUnit reporter omits a case without an assertion
-    return record;
-  } catch (const Interrupted&) {
-    std::_Exit(130);  // Catch2 would go on with the next check
-  }
+  ChildLimits limits{.time = std::chrono::seconds((cuda ? 60 : 10) * (kSanitized ? 10 : 1)),
+                     .memory = cuda || kSanitized ? 0 : kMemory,
+                     .file = (cuda ? 256l : 64l) << 20,
+                     .student = true,
+                     .interrupted = is_terminated};
+  const ChildEnd end = run_program(limits);
+  all.verdict.output = end.output;
+  const Record record = record_of(end, limits);
+  SUCCEED();  // Catch2's JUnit reporter omits a case without an assertion
+  return record;
 }
 
 }  // namespace zl::exercises
@@ -215,7 +254,10 @@ Record observe() {
 // zerolab-judge PROGRAM NUMBER SEED DEVICE [options of Catch2], or zerolab-judge --list-tests.
 int main(int argc, char** argv) {
   using namespace zl::exercises;
-  signal(SIGTERM, [](int) { terminated = 1; });
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  sigprocmask(SIG_BLOCK, &blocked, nullptr);
   Catch::Session session;
   std::vector<const char*> words = {argv[0], "--reporter", "lines"};
   std::string tag;

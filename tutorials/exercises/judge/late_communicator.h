@@ -14,11 +14,14 @@ namespace zl::exercises {
 // call, where the student's code cannot write.
 class LateCommunicator : public Communicator {
  public:
-  LateCommunicator(Communicator& transport, const Memory& rank)
+  // `needed`: the collectives that the exercise needs, for the sentence about another one.
+  LateCommunicator(Communicator& transport, const Memory& rank,
+                   const char* needed = "all_reduce, reduce_scatter or all_gather")
       : Communicator(transport.rank(), transport.size(), calls_),
         transport_(transport),
         calls_(transport.rank(), 1),
-        copies_(rank.device(), rank.backend(), calls_) {}
+        copies_(rank.device(), rank.backend(), calls_),
+        needed_(needed) {}
 
   // Calls of this communicator that have been waited for.
   int64_t waits() const { return waits_; }
@@ -29,6 +32,10 @@ class LateCommunicator : public Communicator {
     return late(inout, [&](const Tensor& copy) {
       return transport_.all_reduce(copy, call.reduction, named(call), start);
     });
+  }
+  [[noreturn]] void refuse(const Call& call) const {
+    throw std::invalid_argument(
+        str("do not call ", name(call.kind), ": this exercise needs ", needed_, " only"));
   }
 
  private:
@@ -62,10 +69,6 @@ class LateCommunicator : public Communicator {
     return late(full, [&](const Tensor& copy) { return transport_.all_gather(copy, named(call)); });
   }
 
-  [[noreturn]] static void refuse(const Call& call) {
-    throw std::invalid_argument(str("do not call ", name(call.kind), ": this exercise needs ",
-                                    "all_reduce, reduce_scatter or all_gather only"));
-  }
   Work do_broadcast(const Tensor&, const Call& call) override { refuse(call); }
   Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
   Work do_barrier(const Call& call) override { refuse(call); }
@@ -78,6 +81,7 @@ class LateCommunicator : public Communicator {
   Communicator& transport_;
   EventStream calls_;
   Memory copies_;
+  const char* const needed_;
   int64_t waits_ = 0;
 };
 

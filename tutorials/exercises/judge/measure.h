@@ -5,6 +5,8 @@
 // process has ended, and only then computes what is expected.
 #pragma once
 
+#include <chrono>
+
 #include "tensor/memory.h"
 #include "tutorials/exercises/judge/record.h"
 
@@ -21,6 +23,10 @@ struct CheckOptions {
 
 // Of the words NUMBER SEED cpu|cuda, which the judge and the program get.
 CheckOptions check_options(const char* const* words);
+
+// Of run_ranks(), whose process ends when both have passed once more after a failure. A check has
+// 10 s: ranks that wait fail after 8 s, and the report of a rank that loops comes 1 s later.
+inline constexpr std::chrono::seconds kRankTimeout{8}, kRankGrace{-7};
 
 // Runs one check on the student's code. With step_from the record may be empty. What it throws
 // reaches the judge as texts["error"].

@@ -25,7 +25,9 @@ class Comparison {
     const std::string& what = n_.what;
     const auto any = [&](bool (*is)(double)) { return std::ranges::any_of(n_.is, is); };
     if (any([](double v) { return std::isnan(v); }))
-      return what + " has NaN: memory was used that was never written, or was freed";
+      return what +
+             " has NaN: memory was used that was never written, or was freed; or it is 0/0, or the "
+             "root of a negative number";
     if (any([](double v) { return std::isinf(v); }))
       return what + " has infinite values: a division by 0, or a factor that is too large";
     if (!n_.before.empty())

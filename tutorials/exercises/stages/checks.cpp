@@ -145,12 +145,13 @@ void check_rest(const StageEvidence& e) {
       const auto is = int64_t(e.of_rank("rest", r)[size_t(i)]);
       const int64_t must = s.prediction.device.rest_of(MemoryUse(i));
       if (is == must) continue;
-      const WrongCall call = first_wrong_call(e, s, 0);
+      const WrongCall call = first_wrong_call(e, s, r);
+      const std::string where = str("\nfirst at event ", call.event, " of rank ", r, ": ");
       fail(meaning_at_rest(what, is, must, e.c.ranks),
            str("rank ", r, " of ", e.c.ranks, " keeps ", with_commas(is), " B of ", what,
-               ", must keep ", with_commas(must), " B\nfirst at event ", call.event,
-               " of rank 0: ", call.meaning),
-           call.event);
+               ", must keep ", with_commas(must), " B",
+               call.meaning.empty() ? "" : where + call.meaning),
+           r == 0 ? call.event : 0);
     }
 }
 
@@ -179,8 +180,11 @@ Sent sent_by(const StageEvidence& e, int rank, Purpose purpose) {
   Sent all;
   for (size_t at = 0; at + 5 <= numbers.size(); at += 5) {
     const auto number = [&](size_t k) { return int64_t(numbers[at + k]); };
-    if (Purpose(number(1)) == purpose)
-      all[Collective(number(0))] = {number(2), number(3), number(4), e.c.ranks};
+    const int64_t last = int64_t(Purpose::activation);  // a number beyond it is none
+    if (Purpose(number(1) < 0 ? last : std::min(number(1), last)) != purpose) continue;
+    Traffic& row = all[Collective(number(0))];
+    row = {row.calls + number(2), row.elements + number(3), row.sent_bytes_times_n + number(4),
+           e.c.ranks};
   }
   return all;
 }
@@ -240,12 +244,13 @@ void check_traffic(const StageEvidence& e) {
         fail(str("a ", what, " is not finite, so that the update was skipped and sent nothing: ",
                  "traffic is judged when the bits are right"));
   for (int r = 0; r < e.c.ranks; ++r)
-    for (const Purpose purpose : {Purpose::gradient, Purpose::parameter, Purpose::norm,
-                                  Purpose::loss, Purpose::check, Purpose::checkpoint}) {
+    for (const Purpose purpose :
+         {Purpose::gradient, Purpose::parameter, Purpose::norm, Purpose::loss, Purpose::check,
+          Purpose::checkpoint, Purpose::scales, Purpose::activation}) {
       const Sent is = sent_by(e, r, purpose), must = predicted(e, s, purpose);
       if (is != must)
         fail(meaning_of_traffic(e.c, purpose, is, must),
-             str("rank ", r, " of ", e.c.ranks, ", ", name(purpose), "s, in ", e.c.steps,
+             str("rank ", r, " of ", e.c.ranks, ", as ", name(purpose), ", in ", e.c.steps,
                  " steps: ", calls_text(is, e.c.ranks), "; must be ", calls_text(must, e.c.ranks)));
     }
   for (const StageCall& call : e.calls(0))

@@ -146,8 +146,8 @@ TrainingSpec training_spec(const StageCase& c, const BatchSource& data) {
   spec.steps = c.steps;
   spec.ranks = c.ranks;
   spec.poison = true;
-  spec.rank_options.timeout = std::chrono::seconds(3);
-  spec.rank_options.grace = std::chrono::seconds(1);
+  spec.rank_options.timeout = kRankTimeout;
+  spec.rank_options.grace = kRankGrace;
   spec.data = &data;
   spec.check_calls = true;
   return spec;
