@@ -41,7 +41,7 @@ std::string version_of(const std::string& exercise) {
   return "";
 }
 
-// Whether each element of an XML document ends, in the order of nesting, and no '&' stands alone.
+// Whether the elements of an XML document end in the order of nesting, and no '&' is bare.
 bool is_nested(const std::string& xml) {
   static const std::regex tag("<(/?)([A-Za-z]+)[^<>]*?(/?)>"),
       alone("&(?!(lt|gt|amp|quot|apos|#[0-9]+);)|<(?![/?A-Za-z])");

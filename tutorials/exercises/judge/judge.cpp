@@ -131,8 +131,8 @@ Record record_of(const ChildEnd& end, const ChildLimits& limits) {
   return record;
 }
 
-// In a folder of its own. Where it cannot be started no check has failed: the judge ends with the
-// reason.
+// In a folder for this check. Where it cannot be started no check has failed: the judge ends with
+// the reason.
 ChildEnd run_program(ChildLimits& limits) {
   std::vector<std::string> words = judging().words;
   words.push_back(judging().check);

@@ -211,21 +211,19 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
                 for (const std::string& word : comma_list(text))
                   options.collectives.push_back(&kCollectives[choose(word, names)]);
               });
-  flags.value("-b,--min-bytes", "SIZE", "smallest size (default 8K)",
-              [](const auto& text) { options.min = read_bytes(text); });
-  flags.value("-e,--max-bytes", "SIZE", "upper limit of the sizes (default 64M)",
-              [](const auto& text) { options.max = read_bytes(text); });
-  flags.value("-d,--dtype", "TYPE", "fp32, bf16 or fp16 (default fp32)",
-              [](const auto& text) { options.dtype = read_precision(text); });
-  add_counts(
-      flags,
-      {{"-f,--factor", "F", "from one size to the next; 1: only the smallest (default 4)",
-        options.factor, 1, 1 << 20},
-       {"-n,--iterations", "N", "timed calls (default 20)", options.trials.calls, 1, 1000000},
-       {"-w,--warm-up", "N", "calls before the timed ones (default 5)", options.trials.warm_up, 0,
-        1000000},
-       {"-c,--check", "0|1", "check the values of one call (default 1)", options.trials.check, 0,
-        1}});
+  flags.add("-b,--min-bytes", "SIZE", options.min, read_bytes, "smallest size (default 8K)");
+  flags.add("-e,--max-bytes", "SIZE", options.max, read_bytes,
+            "upper limit of the sizes (default 64M)");
+  flags.add("-d,--dtype", "TYPE", options.dtype, read_precision,
+            "fp32, bf16 or fp16 (default fp32)");
+  flags.add("-f,--factor", "F", options.factor, count_within(1, 1 << 20),
+            "from one size to the next; 1: only the smallest (default 4)");
+  flags.add("-n,--iterations", "N", options.trials.calls, count_within(1, 1000000),
+            "timed calls (default 20)");
+  flags.add("-w,--warm-up", "N", options.trials.warm_up, count_within(0, 1000000),
+            "calls before the timed ones (default 5)");
+  flags.add("-c,--check", "0|1", options.trials.check, count_within(0, 1),
+            "check the values of one call (default 1)");
   add_shared_flags(flags, options);
   flags.group("Ranks");
   flags.toggle("--unordered",

@@ -188,12 +188,10 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
                 named_gpt(text);  // throws if there is none
                 options.model = text;
               });
-  add_counts(flags,
-             {{"--rows", "N",
-               "tokens of a micro-batch, B·T: at most the model's block_size, or a multiple of it\n"
-               "(default 256, on GPUs 8192)",
-               options.rows, 1, 1 << 20},
-              {"--samples", "N", "timed steps (default 7)", options.samples, 1, 1000}});
+  flags.add("--rows", "N", options.rows, count_within(1, 1 << 20),
+            "tokens of a micro-batch, B·T: at most the model's block_size, or a multiple of it\n"
+            "(default 256, on GPUs 8192)");
+  flags.add("--samples", "N", options.samples, count_within(1, 1000), "timed steps (default 7)");
   add_shared_flags(flags, options);
   flags.footer(kKernelsFooter);
 }

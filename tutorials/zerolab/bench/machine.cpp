@@ -204,10 +204,10 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
               "CPU limits: peak FLOP/s, memory bandwidth, core-to-core latency; the disk",
               [] { return bench_machine(options); });
   flags.group("What");
-  add_counts(flags, {{"--cores", "N", "cores that work at the same time (default all)",
-                      options.cores.cores, 1, 1024},
-                     {"--samples", "N", "samples of each limit (default 15; of the disk at most 5)",
-                      options.cores.samples, 1, 1000}});
+  flags.add("--cores", "N", options.cores.cores, count_within(1, 1024),
+            "cores that work at the same time (default all)");
+  flags.add("--samples", "N", options.cores.samples, count_within(1, 1000),
+            "samples of each limit (default 15; of the disk at most 5)");
   flags.name("--dir", "DIR", "also measure the disk that has this folder", options.folder);
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);

@@ -139,14 +139,14 @@ void add_bench_step(CLI::App& bench, Invocation& invocation) {
               [] { return bench_step(options); });
   flags.group("What");
   add_stages_flag(flags, options.stages);
-  add_counts(flags,
-             {{"--steps", "N", "timed steps of each row (default 10)", options.timed, 1, 100'000},
-              {"--warm-up", "N", "steps before them, in each round (default 2)", options.warm_up, 0,
-               100'000},
-              {"--rounds", "N", "each runs every row for its part of --steps (default 3)",
-               options.rounds, 1, 100'000},
-              {"--micro-batch", "B", "sequences per rank (default 4, or --config's)",
-               options.micro_batch, 1, 1 << 20}});
+  flags.add("--steps", "N", options.timed, count_within(1, 100'000),
+            "timed steps of each row (default 10)");
+  flags.add("--warm-up", "N", options.warm_up, count_within(0, 100'000),
+            "steps before them, in each round (default 2)");
+  flags.add("--rounds", "N", options.rounds, count_within(1, 100'000),
+            "each runs every row for its part of --steps (default 3)");
+  flags.add("--micro-batch", "B", options.micro_batch, count_within(1, 1 << 20),
+            "sequences per rank (default 4, or --config's)");
   flags.toggle("--profile", "also the time in each kernel, and outside of kernels",
                options.profile);
   add_shared_flags(flags, options);

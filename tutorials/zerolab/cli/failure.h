@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <new>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include "dist/run_ranks.h"

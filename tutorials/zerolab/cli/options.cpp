@@ -52,10 +52,6 @@ struct Shared {
   }
 };
 
-auto count(int64_t least = 1, int64_t most = std::numeric_limits<int64_t>::max()) {
-  return [=](const std::string& text) { return read_count(text, least, most); };
-}
-
 // The enumerator of the word's place.
 template <class Enum>
 auto word(const std::vector<std::string>& words) {
@@ -85,7 +81,8 @@ const char* offload(const std::string& text) { return name(read_offload(text)); 
 void add_run(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Run";
-  add.key(runs, "--steps", "N", "zerolab.steps", count(1, 1e9), "number of updates (default 100)");
+  add.key(runs, "--steps", "N", "zerolab.steps", count_within(1, 1e9),
+          "number of updates (default 100)");
   add.key(runs, "--seed", "S", "zerolab.seed", read_seed,
           "seed of initial values, --shuffle and samples (default 1337)");
   add(models, "--precision", "TYPE", o.source.precision, read_precision,
@@ -123,7 +120,7 @@ void add_run(Shared add) {
 void add_ranks(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Ranks";
-  add(train | step | comm, "--ranks", "N", o.ranks, count(1, 64),
+  add(train | step | comm, "--ranks", "N", o.ranks, count_within(1, 64),
       "number of ranks, 1 to 64, threads of this process (train: 1, else 4)\f"
       "Not for ranks that a launcher starts: the launcher sets their number");
   if (add.has(compare))
@@ -156,17 +153,18 @@ void add_ranks(Shared add) {
       "(default none)");
   add((runs | step | kernels) | more, "--tf32", o.tf32,
       "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster");
-  add(models | kernels | more, "--threads", "N", o.threads, count(1, kMostComputeThreads),
+  add(models | kernels | more, "--threads", "N", o.threads, count_within(1, kMostComputeThreads),
       "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
       "(default 1; OMP_NUM_THREADS has no effect)");
   add(runs | step | more, "--check", o.check,
       "processes compare their collectives in every step, not only in the first two");
   add(runs | step | comm | more, "--timeout", "S", o.timeout, read_timeout,
       "seconds that a rank waits for the others; 0: no limit (default 60)");
-  add(runs | plan | more, "--ranks-per-node", "X", o.source.ranks_per_node, count(1, 1 << 20),
+  add(runs | plan | more, "--ranks-per-node", "X", o.source.ranks_per_node,
+      count_within(1, 1 << 20),
       "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node; must divide --ranks\n"
       "(default: half of --ranks if that is even and above 2; else required)");
-  add(runs | plan | more, "--replicas", "R", o.source.replicas, count(1, 1 << 20),
+  add(runs | plan | more, "--replicas", "R", o.source.replicas, count_within(1, 1 << 20),
       "for hsdp: R groups of consecutive ranks, each with one full copy of the state; must\n"
       "divide --ranks (default: one per node)");
 }
@@ -192,16 +190,17 @@ void add_model_and_data(Shared add) {
   add(models, "--init-from", "FILE", o.init_from, read_name,
       "weights to start from: safetensors, their folder, or llm.c's .bin\f"
       "The file may be an index. They give the sizes. With --resume a checkpoint's weights win");
-  add(models | more, "--n-layer", "N", o.n_layer, count(), "transformer blocks");
-  add(models | more, "--n-head", "N", o.n_head, count(), "attention heads; must divide --n-embd");
-  add(models | more, "--n-embd", "N", o.n_embd, count(), "embedding width");
-  add(models | more, "--block-size", "T", o.block_size, count(), "tokens of a sequence");
-  add(models | more, "--vocab-size", "V", o.vocab_size, count(), "size of the vocabulary");
+  add(models | more, "--n-layer", "N", o.n_layer, count_within(), "transformer blocks");
+  add(models | more, "--n-head", "N", o.n_head, count_within(),
+      "attention heads; must divide --n-embd");
+  add(models | more, "--n-embd", "N", o.n_embd, count_within(), "embedding width");
+  add(models | more, "--block-size", "T", o.block_size, count_within(), "tokens of a sequence");
+  add(models | more, "--vocab-size", "V", o.vocab_size, count_within(), "size of the vocabulary");
   add.heading = "Data";
   add.key(runs, "--data", "FILE", "zerolab.data", read_name,
           "text, or tokens if it ends in .bin (default: a text of zerolab's)\f"
           "A quoted pattern means several files");
-  add(runs, "--eval-every", "N", o.eval_every, count(),
+  add(runs, "--eval-every", "N", o.eval_every, count_within(),
       "hold out the last tenth of the data; print its loss every N steps");
   add(runs | more, "--shuffle", o.shuffle, "read the sequences in an order that --seed decides");
 }
@@ -210,7 +209,7 @@ void add_checkpoints_and_output(Shared add) {
   RunOptions& o = add.o;
   CheckpointFlags& c = o.checkpoint;
   add.heading = "Checkpoints";
-  add(train | plan, "--save-every", "K", c.save_every, count(),
+  add(train | plan, "--save-every", "K", c.save_every, count_within(),
       "save a checkpoint every K steps, and after the last one");
   if (add.has(train))
     add.flags.value(
@@ -222,7 +221,8 @@ void add_checkpoints_and_output(Shared add) {
       word<CheckpointWrites>({"wait", "still", "snapshot"}),
       "wait: training waits; still: a thread writes while the next step's forward and\n"
       "backward passes run; snapshot: it writes a copy in host memory (default wait)");
-  add(train | more, "--keep", "M", c.keep, count(), "keep the M newest checkpoints (default 3)");
+  add(train | more, "--keep", "M", c.keep, count_within(),
+      "keep the M newest checkpoints (default 3)");
   add(train | more, "--new-data", c.new_data,
       "resume although the checkpoint was made with other data");
   add.heading = "Output";

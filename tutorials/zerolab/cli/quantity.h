@@ -57,6 +57,11 @@ inline int64_t read_count(std::string_view text, int64_t least = 0,
   return int64_t(value);
 }
 
+// Reads such a count, for Flags::add.
+inline auto count_within(int64_t least = 1, int64_t most = std::numeric_limits<int64_t>::max()) {
+  return [=](const std::string& text) { return read_count(text, least, most); };
+}
+
 inline constexpr NumberUnit kByteUnits[] = {
     {"", 1},          {"B", 1},         {"KiB", 0x1p10L}, {"MiB", 0x1p20L}, {"GiB", 0x1p30L},
     {"TiB", 0x1p40L}, {"kB", 1e3L},     {"KB", 1e3L},     {"MB", 1e6L},     {"GB", 1e9L},

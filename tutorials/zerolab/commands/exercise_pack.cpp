@@ -13,7 +13,6 @@
 #include "tutorials/exercises/grader/temporary_folder.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/commands/exercise.h"

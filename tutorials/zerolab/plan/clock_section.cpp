@@ -316,18 +316,29 @@ bool add_clock(const ClockPlan& plan, std::string& text, std::string& json) {
     Json rows = advice["others"];
     if (const Json& fastest = advice["fastest"]; !fastest.is_null())
       rows.insert(rows.begin(), fastest);
-    text += str(
-        "\n", plan.flags.overlap.value_or(true) ? "With" : "Without", " overlap, ",
-        advice["fastest"].is_null() ? "nothing fits; what needs least:\n\n"
-                                    : "the fastest that fits, and why others lose:\n\n",
-        table_of(with_keys(rows, {"stage", "recompute", "offload_optimizer", "micro_batch",
-                                  "accumulation", "seconds_per_step", "peak_bytes", "reason"})));
+    text += str("\n", plan.flags.overlap.value_or(true) ? "With" : "Without", " overlap, ",
+                advice["fastest"].is_null() ? "nothing fits; what needs least:\n\n"
+                                            : "the fastest that fits, and why others lose:\n\n",
+                table_text<Json>(rows, {{"stage", "/stage", as_is},
+                                        {"recompute", "/recompute", as_is},
+                                        {"offload optimizer", "/offload_optimizer", as_is},
+                                        {"micro-batch", "/micro_batch", as_is},
+                                        {"accumulation", "/accumulation", as_is},
+                                        {"a step", "/seconds_per_step", as_seconds},
+                                        {"peak", "/peak_bytes", as_bytes},
+                                        {"reason", "/reason", as_is}}));
   }
   if (!plan.flags.sweep_ranks.empty()) {
     const Json& rows = document["sweep"] = sweep(plan);
     text += str("\nBy number of ranks, without stages whose ranks cannot be grouped:\n\n",
-                table_of(with_keys(rows, {"ranks", "stage", "seconds_per_step", "mfu", "peak_bytes",
-                                          "fits", "expected_error", "order_only"})));
+                table_text<Json>(rows, {{"ranks", "/ranks", as_is},
+                                        {"stage", "/stage", as_is},
+                                        {"a step", "/seconds_per_step", as_seconds},
+                                        {"MFU", "/mfu", as_percent},
+                                        {"peak", "/peak_bytes", as_bytes},
+                                        {"fits", "/fits", as_yes},
+                                        {"expected error", "/expected_error", as_percent},
+                                        {"order only", "/order_only", as_yes}}));
   }
   json = json_text(document);
   return any_fits;

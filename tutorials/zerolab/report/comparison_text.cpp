@@ -5,7 +5,6 @@
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/stage_table.h"
-#include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
 namespace {

@@ -67,7 +67,7 @@ Json test_of(size_t number, const CheckResult& result) {
       {"extra_data", {{"outcome", words[size_t(result.outcome)]}, {"seconds", result.seconds}}}};
 }
 
-// `text` with what stands for each of some characters.
+// `text` with some characters replaced.
 std::string replaced(const std::string& text, const std::map<char, std::string>& by) {
   std::string all;
   for (const char c : text) all += by.contains(c) ? by.at(c) : std::string(1, c);
