@@ -165,7 +165,7 @@ std::string page_tables() {
 
 }  // namespace
 
-TEST_CASE("the clock's page has the errors beside published times", "[stages][clock]") {
+TEST_CASE("the clock's page has the errors beside published times", "[stages][clock][seeds]") {
   std::ifstream file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/reference/clock.md");
   std::string rows, all = page_tables();
   for (std::string line; std::getline(file, line);)
