@@ -189,7 +189,7 @@ void Reading::unknown(const JsonValue& member, const std::string& path, const st
   else if (!homes.empty() && homes.size() <= 2)  // a name in many blocks says nothing
     text += "; it belongs " + homes[0] + (homes.size() > 1 ? " or " + homes[1] : "");
   if (block != "zerolab") text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
-  add_at(member, ignored ? warning : error, path, text);
+  add_at(member, ignored && is_in_file(member) ? warning : error, path, text);
 }
 
 void Reading::judge_unused() {

@@ -77,7 +77,6 @@ void write_fixtures() {
            {"half.json", "{\"a\": "},
            {"batch.json", "{\"train_batch_size\": 4}"},
            {"file", "x"},
-           {"t-zero1.json", "mine"},
            {"plan.json", "{\"command\": \"plan\"}"},
            {"schema99.json", "{\"command\": \"compare\", \"schema\": 99}"},
            {"no_ranks.json", "{\"command\": \"compare\", \"schema\": 1}"}})

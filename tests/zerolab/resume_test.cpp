@@ -93,6 +93,10 @@ TEST_CASE("a resumed run reports the steps that it made", "[zerolab]") {
   CHECK_FALSE(contains(text.err, "step 10/12"));
   check_says(text.out, {"at step 12, ", " at step 11\n",
                         "checkpoints 1 saved, the newest is " + out + "/step-00000012"});
+
+  const std::string unsaved = "note: this run saves no checkpoint; add --save-every K";
+  CHECK_FALSE(contains(text.err, unsaved));
+  check_says(call(tiny_run(13, "--resume --out " + out)).err, {unsaved});
 }
 
 TEST_CASE("metrics go on after the step of the checkpoint, without doubles or half lines",

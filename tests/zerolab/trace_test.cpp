@@ -62,22 +62,4 @@ TEST_CASE("a trace of a run on disk has the disk's bytes, reads and writes", "[z
   CHECK_FALSE(counters("host.json", "--offload cpu").contains("disk memory"));
 }
 
-TEST_CASE("compare writes a timeline of each stage that ran", "[zerolab]") {
-  const ScratchFolder folder;
-  const Finished finished = call(kTwoStages + "--trace " + (folder / "run.json"));
-  CHECK(finished.code == 0);
-  CHECK(files_in(folder.path()) == words("run-ddp.json run-zero2.json"));
-  CHECK(contains(finished.err, "trace: " + (folder / "run-zero2.json")));
-  const auto collectives = [&](const std::string& name) {
-    std::set<std::string> all;
-    const Json json = file_of(folder / name);
-    for (const Json& event : json["traceEvents"])
-      if (event["ph"] == "X" && event["cat"] == "collective") all.insert(event["args"]["kind"]);
-    return all;
-  };
-  const auto ddp = collectives("run-ddp.json"), zero2 = collectives("run-zero2.json");
-  CHECK((ddp.contains("all_reduce") && !zero2.contains("all_reduce")));
-  CHECK(zero2.contains("reduce_scatter"));
-}
-
 }  // namespace cli

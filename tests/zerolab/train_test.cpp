@@ -256,9 +256,9 @@ TEST_CASE("--threads changes no result, and is told", "[zerolab]") {
   check_says(call("train --model tiny --steps 1 --ranks 1 --threads 2").err,
              {"on 1 rank of 2 threads, "});
   check_says(call("bench kernels --model tiny --rows 64 --threads 2 -q").out,
-             {"one rank of 2 threads on "});
+             {"\nthreads ", "  2\n"});
   check_says(call("bench step --model tiny --ranks 1 --steps 1 --rounds 1 --threads 2 -q").out,
-             {" for 2 threads of a rank"});
+             {"\nthreads ", "  2\n"});
   // Each thread has a workspace.
   const std::string plan = "plan --model small --ranks 2 --stages zero1 --threads ";
   const Json one = Json::parse(document(plan + "1")), three = Json::parse(document(plan + "3"));

@@ -93,6 +93,20 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+// "--lr" is no flag, but a setting: "; did you mean '--set optimizer.params.lr=VALUE'?", or "".
+std::string did_you_mean_setting(std::string flag, const CLI::App& command) {
+  Config config;
+  std::ranges::replace(flag, '-', '_');
+  const std::string name = flag.substr(flag.find_first_not_of('_') % flag.size());
+  if (command.get_option_no_throw("--set") != nullptr)
+    for (const bool exact : {true, false})
+      for (const ConfigKey& key : config_keys(config))
+        if (key.member.store &&
+            (exact ? key.key == name : name.size() > 4 && key.key.ends_with(name)))
+          return "; did you mean '--set " + key.path() + "=VALUE'?";
+  return "";
+}
+
 // Why CLI11 refused a command line, in one sentence.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = chosen(app);
@@ -106,7 +120,8 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     auto known = commands;
     for (const CLI::Option* option : command.get_options()) known.push_back(option->get_name());
     const char* kind = word.starts_with("-") ? "flag" : commands.empty() ? "argument" : "command";
-    const std::string meant = did_you_mean(word, known);
+    std::string meant = did_you_mean(word, known);
+    if (meant.empty() && word.starts_with("--")) meant = did_you_mean_setting(word, command);
     return (root ? "there is" : where + " has") + " no " + kind + " '" + word + "'" + meant +
            (root || commands.empty() || !meant.empty()
                 ? ""

@@ -108,9 +108,9 @@ TEST_CASE("a finding is one line without control characters or marks of writing 
         CHECK(line.find(hidden) == std::string::npos);
     }
   CHECK(says(control, "ds.json:1: warning: two\\nlines\\u001b[2J: unknown key"));
-  CHECK(says(control, "--set x\\ny: warning: "));
+  CHECK(says(control, "--set x\\ny: error: "));
   CHECK(says(marks, "ds.json:1: warning: a\\u202eb: unknown key"));
-  CHECK(says(marks, "--set x\\u2066: warning: unknown key"));
+  CHECK(says(marks, "--set x\\u2066: error: unknown key"));
   // An empty key is shown, and a long one is cut.
   CHECK(says(load(R"({"": 1, "train_batch_size": 4})"), "ds.json:1: warning: \"\": unknown key"));
   CHECK(says(load(R"({"fp16": {"": 1}, "train_batch_size": 4})"),

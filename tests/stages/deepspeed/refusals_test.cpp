@@ -121,7 +121,7 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
       {"bf16.bf16_master_weights_and_grads=false", ""},
       {"bf16.bf16_optimizer_states=false", ""},
       {"torch_autocast.enabled=false", ""},
-      {"torch_autocast.enbled=true", "warning: unknown key; did you mean \"enabled\"?"},
+      {"torch_autocast.enbled=true", "error: unknown key; did you mean \"enabled\"?"},
       {"fp16.auto_cast=true", "note: has no effect: "},
       {"bf16.immediate_grad_update=true", "note: has no effect: "},
       {"bf16.enabled=true; data_types.grad_accum_dtype=fp16", "error: fp16 is neither fp32 nor"},

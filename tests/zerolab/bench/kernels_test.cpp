@@ -61,7 +61,8 @@ TEST_CASE("the operations and bytes of a matmul are those of its formula, and a 
   CHECK(matmul(64)["operations"] == 2 * 64 * 32 * 128);
   const Finished table = call(kKernels);
   CHECK(table.code == 0);
-  check_says(table.out, {"limits: ", " GB/s (copy)", "kernel", "median", "share", "add  "});
+  check_says(table.out,
+             {"\ncopy ", " GB/s\n", "\noperations ", "kernel", "median", "share", "add  "});
   CHECK(contains(table.err, "copy bandwidth"));
 }
 
@@ -94,7 +95,6 @@ TEST_CASE("bench comm prints nccl-tests' output format", "[zerolab]") {
               "all_reduce\n        1000           500  bfloat16     sum",
               "      0\n# average bus bandwidth"});
   CHECK(contains(finished.err, "1/1 all_reduce of 1000 B"));
-  CHECK(contains(call(kComm + "--ranks 2 -c 0 -f 1 -n 1").out, "    N/A\n"));
 }
 
 }  // namespace cli

@@ -19,9 +19,7 @@ using zl::Machine, zl::KernelTimes;
 
 const std::string kQuick = "bench machine --quick ";
 
-std::string save(const std::string& file) {
-  return kQuick + "--device cpu --samples 3 -q --save " + file;
-}
+std::string save(const std::string& file) { return kQuick + "--device cpu -q --save " + file; }
 
 }  // namespace
 
@@ -29,8 +27,9 @@ TEST_CASE("bench machine has each limit on one core and on all cores, with a spr
   if (std::thread::hardware_concurrency() < 2) SKIP("this machine has one core");
   const ScratchFolder folder;
   const std::string disk = " --dir " + folder.path();
-  const Json json = Json::parse(document(kQuick + "-q --cores 2 --samples 3" + disk));
-  CHECK((json["command"] == "bench machine" && json["cores"] == 2 && json["schema"] == 3));
+  const Json json = Json::parse(document(kQuick + "-q" + disk));
+  const std::string cores = json["cores"].dump();
+  CHECK((json["command"] == "bench machine" && json["cores"] >= 2 && json["schema"] == 3));
   CHECK((json["cache_bytes"]["L2"] >= 0 && json["page_bytes"] >= 4096));
   std::map<std::string, int> limits;  // "WHAT CORES"
   for (const Json& limit : json["limits"]) {
@@ -42,28 +41,28 @@ TEST_CASE("bench machine has each limit on one core and on all cores, with a spr
     if (what == "copy_memory") CHECK(limit["over_bytes"] == 2 * (4 << 20));
     if (what.starts_with("disk")) CHECK(limit["over_bytes"] == 4 << 20);
   }
-  for (const char* limit :
-       {"product 1", "product 2", "copy_memory 1", "copy_memory 2", "latency_spinning 2",
-        "latency_sleeping 2", "disk_write 1", "disk_read 1"})
+  for (const std::string& limit :
+       words("'product 1' 'copy_memory 1' 'latency_spinning 2' 'disk_write 1' 'disk_read 1'"))
     CHECK(limits[limit] == 1);
+  CHECK((limits["product " + cores] == 1 && limits["copy_memory " + cores] == 1));
 
-  const Finished table = call(kQuick + "--cores 2 --samples 3" + disk);
+  const Finished table = call(kQuick + disk);
   CHECK((table.code == 0 && files_in(folder.path()).empty()));
-  check_says(table.out, {"cores", "median", "our matmul, 512 × 512", "GFLOP/s", "copy in memory",
-                         "GB/s", "kernels compiled for ", "latency to a sleeping thread", " µs",
-                         "disk, read", "The disk is read and written with "});
-  CHECK(contains(table.err, "our matmul, 512 × 512, 1 core, ETA "));
+  check_says(table.out,
+             {"cores", "median", "our matmul", "GFLOP/s", "copy in memory", "GB/s", "\nkernels ",
+              "latency to a spinning thread", " µs", "disk, read", "\ndisk method "});
+  CHECK(contains(table.err, "our matmul, 1 core, ETA "));
   if (const Finished full = call(kQuick + "--dir /proc"); !contains(full.err, "no files may be"))
     check_refused(full, "/proc has 0 B left, but a file of 4.00 MiB is made");
 }
 
 TEST_CASE("our matmul stays below the best sample of the multiply-adds", "[zerolab]") {
-  const Finished finished = call(kQuick + "--cores 1 -q --json");
+  const Finished finished = call(kQuick + "-q --json");
   REQUIRE((finished.code == 0 && finished.err.empty()));
   const Json json = Json::parse(finished.out);
   double peak = 0, product = 0;
   for (const Json& limit : json["limits"]) {
-    CHECK((limit["cores"] == 1 && limit["unit"] != "s"));
+    if (limit["cores"] != 1) continue;
     if (limit["what"] == "multiply_add") peak = limit["max"];
     if (limit["what"] == "product") product = limit["median"];
   }

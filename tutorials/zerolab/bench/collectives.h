@@ -20,7 +20,7 @@ struct TrialOptions {
   // Each round times so many calls of each trial, after `warm_up` others, so that other load meets
   // all trials alike.
   int64_t rounds = 1, calls = 20, warm_up = 5;
-  int64_t check = 1;    // of calls of each trial in each round, whose values are checked: 0 or 1
+  bool check = true;    // the values of one more call of each trial in each round
   bool spread = false;  // before all, give the system time to spread the ranks over cores
 };
 

@@ -10,7 +10,6 @@
 #include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/run/device_choice.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -45,9 +44,7 @@ struct CommOptions : RunOptions {
 
 // As nccl-tests reads sizes: 8K and 64M are powers of 1,024. Also accepts the sizes of zerolab.
 int64_t read_bytes(const std::string& text) {
-  const bool bare =
-      !text.empty() && std::string_view("KMG").find(text.back()) != std::string_view::npos;
-  return read_size(bare ? text + "iB" : text);
+  return read_size(text.find_first_of("KMG") + 1 == text.size() ? text + "iB" : text);
 }
 
 // nccl-tests' name.
@@ -77,7 +74,7 @@ std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
   return all;
 }
 
-Json trial_json(const TimedTrial& trial, bool checked, int ranks) {
+Json trial_json(const TimedTrial& trial, int ranks) {
   const CollectiveKind& collective = kind_of(trial);
   const Spread seconds = spread_of(trial.seconds);
   const Bandwidth bits =  // [Gbit/s]
@@ -91,7 +88,7 @@ Json trial_json(const TimedTrial& trial, bool checked, int ranks) {
           {"seconds", seconds},
           {"algorithm_bytes_per_second", 1e9 * bits.algorithm / 8},
           {"bus_bytes_per_second", 1e9 * bits.bus / 8},
-          {"wrong", checked ? Json(trial.wrong) : Json()}};
+          {"wrong", trial.wrong}};
 }
 
 std::string comm_text(const Json& report) {
@@ -104,28 +101,18 @@ std::string comm_text(const Json& report) {
   std::string before;
   double sum = 0;  // [B/s]
   for (const Json& r : report["results"]) {
-    const std::string collective = as_is(r["collective"]), wrong = r["wrong"].dump();
+    const std::string collective = r["collective"];
     if (std::exchange(before, collective) != collective) all += collective + "\n";
-    const double bus = r["bus_bytes_per_second"];
+    const double bus = r["bus_bytes_per_second"], algorithm = r["algorithm_bytes_per_second"];
     sum += bus;
-    all += format("%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7s\n", r["bytes"].get<long long>(),
+    all += format("%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7lld\n", r["bytes"].get<long long>(),
                   r["elements"].get<long long>(), as_is(r["type"]).c_str(),
-                  r["reduction"].is_null() ? "none" : "sum",
-                  1e6 * r["seconds"]["median"].get<double>(),
-                  r["algorithm_bytes_per_second"].get<double>() / 1e9, bus / 1e9,
-                  r["wrong"].is_null() ? "N/A" : wrong.c_str());
+                  r["reduction"].is_null() ? "none" : "sum", 1e6 * double(r["seconds"]["median"]),
+                  algorithm / 1e9, bus / 1e9, r["wrong"].get<long long>());
   }
   return all +
          str("# average bus bandwidth: ", digits(sum / 1e9 / double(report["results"].size()), 3),
              " GB/s\n", report["ok"].get<bool>() ? "" : "CHECK FAILED: some values are wrong\n");
-}
-
-// Settings that must be equal in all processes of a run.
-std::string settings(const CommOptions& o) {
-  std::string text = str("bench comm ", int(o.dtype), " ", o.min, " ", o.max, " ", o.factor, " ",
-                         o.trials.calls, " ", o.trials.warm_up, " ", o.trials.check, o.unordered);
-  for (const CollectiveKind* collective : o.collectives) text += str(" ", collective->name);
-  return text;
 }
 
 // `ranks`: on this machine. Each has a buffer to send from and one to receive into.
@@ -154,41 +141,39 @@ int bench_comm(CommOptions options) {
   const DeviceChoice device = choose_device(options, options.dtype, spec.ranks, process);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
   check(options, backend, process ? process->local_size : spec.ranks, device.on_gpus());
-  place(spec, device);
-  place(spec, backend, device, settings(options));
   std::vector<TimedTrial> trials = all_trials(options, spec.ranks);
+  std::string settings = str("bench comm ", int(options.dtype), " ", options.trials.calls, " ",
+                             options.trials.warm_up, " ", options.unordered);
+  for (const TimedTrial& t : trials) settings += str(" ", kind_of(t).name, " ", t.bytes());
+  place(spec, device);
+  place(spec, backend, device, settings);
   Progress progress(std::ssize(trials), options.quiet);
   time_trials(trials, spec, options.trials, [&](const TimedTrial& t) {
     progress.item(str(kind_of(t).name, " of ", human_bytes(t.bytes())));
   });
   progress.clear();
-  if (!is_first(process)) return 0;
-  const bool ok = std::ranges::all_of(trials, [](const auto& trial) { return trial.wrong == 0; });
-  Json results = Json::array();
-  for (const TimedTrial& trial : trials)
-    results.push_back(trial_json(trial, options.trials.check, spec.ranks));
+  if (!is_first(process)) return kFine;
   Json report = document<Json>("bench comm", device);
-  report.update({{"ok", ok},
-                 {"ranks", spec.ranks},
+  report["ok"] = std::ranges::all_of(trials, [](const auto& trial) { return trial.wrong == 0; });
+  report.update({{"ranks", spec.ranks},
                  {"backend", name(spec.transport)},
                  {"ordered", spec.ordered()},
                  {"description",
                   str(describe(backend, spec.ordered_sums), "; ", describe(device, spec.ranks))},
                  {"iterations", options.trials.calls},
                  {"warm_up", options.trials.warm_up},
-                 {"results", results}});
-  print_results(report, options.json, comm_text);
-  return ok ? 0 : 1;
+                 {"results", Json::array()}});
+  for (const TimedTrial& t : trials) report["results"].push_back(trial_json(t, spec.ranks));
+  std::fputs((options.json ? json_text(report) : comm_text(report)).c_str(), stdout);
+  return report["ok"] ? kFine : kFailed;
 }
 
 constexpr const char* kCommFooter =
-    R"(The columns are those of nccl-tests. The size is the bytes of the unsharded side. algbw is
-the size divided by the time. busbw is algbw times an ideal ring's traffic per link: 2(N-1)/N for
-all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, else 1. In send_receive each rank
-sends to the next rank. #wrong counts the values of one call, on all ranks, that are not exactly
-right. As in nccl-tests, 8K, 64M and 1G are powers of 1,024.
+    R"(The columns are those of nccl-tests: size is the bytes of the unsharded side; algbw is the
+size divided by the time; busbw is algbw times an ideal ring's traffic per link: 2(N-1)/N for
+all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, else 1. #wrong counts the values
+of one call that are not exactly right. In send_receive each rank sends to the next one.
 
-Examples:
   zerolab bench comm --ranks 2 --collective all_gather,reduce_scatter --dtype bf16
   zerolab launch -n 8 -- bench comm -b 8 -e 1G -f 2
 
@@ -211,7 +196,8 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
                 for (const std::string& word : comma_list(text))
                   options.collectives.push_back(&kCollectives[choose(word, names)]);
               });
-  flags.add("-b,--min-bytes", "SIZE", options.min, read_bytes, "smallest size (default 8K)");
+  flags.add("-b,--min-bytes", "SIZE", options.min, read_bytes,
+            "smallest size, such as 8K, of 1,024 bytes each (default 8K)");
   flags.add("-e,--max-bytes", "SIZE", options.max, read_bytes,
             "upper limit of the sizes (default 64M)");
   flags.add("-d,--dtype", "TYPE", options.dtype, read_precision,
@@ -222,8 +208,6 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
             "timed calls (default 20)");
   flags.add("-w,--warm-up", "N", options.trials.warm_up, count_within(0, 1000000),
             "calls before the timed ones (default 5)");
-  flags.add("-c,--check", "0|1", options.trials.check, count_within(0, 1),
-            "check the values of one call (default 1)");
   add_shared_flags(flags, options);
   flags.group("Ranks");
   flags.toggle("--unordered",

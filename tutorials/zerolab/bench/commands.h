@@ -1,9 +1,8 @@
 // The subcommands of 'zerolab bench', and what they share. Each makes one JSON document of its
-// results, and makes the text for people from that document. Json is nlohmann::ordered_json, which
-// headers do not include.
+// results, and prints it as JSON or as text. Json is nlohmann::ordered_json, which headers do not
+// include.
 #pragma once
 
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -19,8 +18,6 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation);
 void add_bench_machine(CLI::App& bench, Invocation& invocation);
 void add_bench_step(CLI::App& bench, Invocation& invocation);
 
-// ---- documents ---------------------------------------------------------------------------------
-
 // The beginning of a document: the command, and where it measures.
 template <class Json>
 Json document(const char* command, const DeviceChoice& device, int schema = 1) {
@@ -33,17 +30,38 @@ Json document(const char* command, const DeviceChoice& device, int schema = 1) {
           {"threads", device.threads}};
 }
 
-// Prints the document, or the text that `text` makes of it.
+// The document as JSON; or its values, and a table of its list `rows`.
 template <class Json>
-void print_results(const Json& results, bool as_json, std::string (*text)(const Json&)) {
-  std::fputs((as_json ? json_text(results) : text(results)).c_str(), stdout);
+void print_results(const Json& document, bool as_json, const char* rows,
+                   const std::vector<Column<Json>>& columns) {
+  if (as_json) return print_json(document);
+  Json values;
+  for (const auto& [key, value] : document.items())
+    if (!value.is_array() && !value.is_null()) values[key] = value;
+  print_document(values, false);
+  std::printf("\n%s", table_text(document.at(rows), columns).c_str());
 }
 
 struct TimedStep;
 // The kernels of training steps beside the limits of the device, `copy` [B/s] and `peak` [FLOP/s],
-// as JSON text: one row for each kernel and size, the longest first. And the table of such rows.
+// as JSON text: one row for each kernel and size, the longest first.
 std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precision, double copy,
                         double peak);
-std::string kernel_table(const std::string& rows);
+
+template <class Json>
+std::vector<Column<Json>> kernel_columns() {
+  return {{"kernel", "/kernel", as_is},
+          {"type", "/precision", as_is},
+          {"data", "/bytes", as_bytes},
+          {"calls", "/calls_per_step", [](const Json& n) { return digits(n, 4); }},
+          {"of step", "/share_of_step", as_percent},
+          {"median", "/seconds/median", as_seconds},
+          {"min", "/seconds/min", as_seconds},
+          {"max", "/seconds/max", as_seconds},
+          {"GB/s", "/bytes_per_second", as_giga},
+          {"GFLOP/s", "/operations_per_second", as_giga},
+          {"share", "/share", as_percent},
+          {"of", "/bound", as_is}};
+}
 
 }  // namespace zl::cli

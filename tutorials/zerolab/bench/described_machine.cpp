@@ -54,48 +54,23 @@ RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) 
   return setup;
 }
 
-// The share of `peak` per second that each point of a kernel reaches, by its size. A point that
-// took less time than a smaller one is left out.
-std::vector<Efficiency> shares(const RankMachine& rank, const char* kernel, Dtype type,
-                               double KernelTimes::Point::*amount, double peak) {
-  std::vector<Efficiency> rows;
-  double longest = 0;  // [s]
-  for (const KernelTimes& times : rank.kernels) {
-    if (times.kernel != kernel || times.type != type || times.ranks != 1) continue;
-    for (const KernelTimes::Point& p : times.points)
-      if (p.*amount >= 1 && p.seconds >= longest &&
-          (rows.empty() || p.*amount > rows.back().size)) {
-        rows.push_back({p.*amount, std::clamp(p.*amount / p.seconds / peak, 1e-3, 1.0)});
-        longest = p.seconds;
-      }
-  }
-  return rows;
+// The share of `peak` per second that the best point of a kernel on one rank reaches.
+std::vector<Efficiency> best_share(const RankMachine& rank, const char* kernel, Dtype type,
+                                   double KernelTimes::Point::*amount, double peak) {
+  Efficiency best{1, 1e-3};
+  for (const KernelTimes& times : rank.kernels)
+    if (times.kernel == kernel && times.type == type && times.ranks == 1)
+      for (const KernelTimes::Point& p : times.points)
+        if (const double share = p.*amount / p.seconds / peak; share > best.share)
+          best = {std::max(1.0, p.*amount), std::min(1.0, share)};
+  return {best};
 }
 
-constexpr double kSamePlace = 1.02;  // points whose places differ by less are one point
-
-using Points = std::vector<KernelTimes::Point>;
-
-// Sorted; each point is the mean of those at its place. The three directions of a matmul have one
-// place, and are as frequent as each other in a step.
-Points by_place(const std::string& kernel, Points all) {
-  const auto place = [&](const KernelTimes::Point& p) {
-    return place_of(kernel, p.operations, p.bytes);
-  };
-  std::ranges::sort(all, {}, place);
-  Points merged;
-  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
-    KernelTimes::Point sum;
-    for (const double limit = place(all[begin]) * kSamePlace;
-         end < all.size() && place(all[end]) <= limit; ++end)
-      sum = {sum.operations + all[end].operations, sum.bytes + all[end].bytes,
-             sum.seconds + all[end].seconds};
-    const auto n = double(end - begin);
-    merged.push_back({std::round(sum.operations / n), std::round(sum.bytes / n),
-                      std::round(1e12 * sum.seconds / n) / 1e12});
-  }
-  return merged;
-}
+// What calls of about the same place took together.
+struct Calls {
+  double count = 0;
+  KernelTimes::Point sum;
+};
 
 class Description {
  public:
@@ -157,9 +132,10 @@ class Description {
 
   // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
   // gradients. On a CPU a kernel's time is that in which its thread had a core, so other programs
-  // hardly change it.
+  // hardly change it. Calls whose places differ by less than 2 % become one point, such as the
+  // three directions of a matmul, which are as frequent as each other in a step.
   void kernels(Dtype type, int ranks) {
-    std::map<std::pair<std::string, int>, Points> points;  // of each kernel and shape
+    std::map<std::pair<std::string, int>, std::map<int64_t, Calls>> all;  // by kernel, shape; place
     for (const Size& size : sizes_) {
       const RunSetup setup = setup_of(options_, size, type, ranks);
       GptTrainingSpec spec = setup.spec;
@@ -175,18 +151,23 @@ class Description {
         const int shape = shape_of({.kernel = call.event,
                                     .head = int(size.width / size.heads),
                                     .rows = int(size.batch * size.window)});
-        Points& all = points[{call.event, shape}];
-        all.insert(all.end(), seconds.size() / steps.size(),
-                   {double(call.operations), double(call.bytes),
-                    std::max(spread_of(seconds).median, 1e-9)});
+        const auto operations = double(call.operations), bytes = double(call.bytes),
+                   n = double(seconds.size() / steps.size());
+        const double place = std::log(place_of(call.event, operations, bytes)) / std::log(1.02);
+        auto& [count, sum] = all[{call.event, shape}][int64_t(std::floor(place))];
+        count += n;
+        sum = {sum.operations + n * operations, sum.bytes + n * bytes,
+               sum.seconds + n * std::max(spread_of(seconds).median, 1e-9)};
       }
     }
-    for (const auto& [of, all] : points)
-      rank_.kernels.push_back({.kernel = of.first,
-                               .type = type,
-                               .ranks = ranks,
-                               .points = by_place(of.first, all),
-                               .shape = of.second});
+    for (const auto& [of, places] : all) {
+      KernelTimes times{.kernel = of.first, .type = type, .ranks = ranks, .shape = of.second};
+      for (const auto& [place, calls] : places)
+        times.points.push_back({std::round(calls.sum.operations / calls.count),
+                                std::round(calls.sum.bytes / calls.count),
+                                std::round(1e12 * calls.sum.seconds / calls.count) / 1e12});
+      rank_.kernels.push_back(times);
+    }
   }
 
   // [s] A launch, so that the clock predicts a step of the smallest model as it is measured: the
@@ -212,16 +193,14 @@ class Description {
 
   // For kernels and precisions that are not measured.
   void shares_of_peaks() {
-    const Dtype type = gpu_ ? types_.back() : Dtype::f32;
-    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops;
-    rank_.matmul = shares(rank_, "matmul", type, &KernelTimes::Point::operations, peak);
-    rank_.memory = shares(rank_, "add", type, &KernelTimes::Point::bytes, rank_.memory_bandwidth);
-    rank_.streaming =
-        shares(rank_, "adamw", type, &KernelTimes::Point::bytes, rank_.memory_bandwidth);
-    rank_.attention = 0;
-    for (const Efficiency& row :
-         shares(rank_, "attention", type, &KernelTimes::Point::operations, peak))
-      rank_.attention = std::max(rank_.attention, row.share);
+    using Point = KernelTimes::Point;
+    const Dtype type = types_.back();
+    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops,
+                 memory = rank_.memory_bandwidth;
+    rank_.matmul = best_share(rank_, "matmul", type, &Point::operations, peak);
+    rank_.memory = best_share(rank_, "add", type, &Point::bytes, memory);
+    rank_.streaming = best_share(rank_, "adamw", type, &Point::bytes, memory);
+    rank_.attention = best_share(rank_, "attention", type, &Point::operations, peak)[0].share;
   }
 
   // Of each size the shortest call counts: other programs can only make calls longer, and a call
@@ -282,7 +261,7 @@ class Description {
   const TrialOptions trials_{.rounds = options_.quick ? 2 : 8,
                              .calls = options_.quick ? 2 : 5,
                              .warm_up = 2,
-                             .check = 0,
+                             .check = false,
                              .spread = true};
   const std::vector<int64_t> bytes_ = sizes_between(256, (options_.quick ? 1 : 32) * kMiB, 4);
   const std::vector<Size> sizes_ = sizes();

@@ -14,7 +14,6 @@
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
-
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -46,63 +45,41 @@ RunSetup one_block(KernelOptions options, Dtype precision) {
   return setup;
 }
 
-Json measure_kernels(KernelOptions options) {
-  const bool quiet = options.quiet;
+int bench_kernels(KernelOptions options) {
   if (options.rows == 0) {
     const RunOptions where{.device = options.device, .quiet = true};
     options.rows = choose_device(where, Dtype::f32, 1).on_gpus() ? kGpuRows : kCpuRows;
   }
-  std::vector<RunSetup> setups;
-  for (const Dtype precision : options.precisions) {
-    setups.push_back(one_block(options, precision));
-    options.quiet = true;  // the first has printed the notes
-  }
-  const DeviceChoice& device = setups.front().device;
-  Progress progress(1 + std::ssize(setups) * (1 + setups.front().spec.steps), quiet);
-  progress.item("copy bandwidth");
-  const double copy = copy_rate(device);
-  Json rates, kernels = Json::array();
-  for (const RunSetup& setup : setups) {
-    const Dtype dtype = setup.spec.engine.precision;
+  const int64_t items = 1 + kStepsBefore + options.samples;  // of a precision
+  Progress progress(1 + std::ssize(options.precisions) * items, options.quiet);
+  Json report;
+  double copy = 0;
+  for (const Dtype dtype : options.precisions) {
+    const RunSetup setup = one_block(options, dtype);
     const char* precision = precision_name(dtype);
+    if (report.is_null()) {
+      options.quiet = true;  // the notes are the same for all precisions
+      progress.item("copy bandwidth");
+      copy = copy_rate(setup.device);
+      report = document<Json>("bench kernels", setup.device, 2);
+      report.update({{"model", options.model},
+                     {"rows", options.rows},
+                     {"window", setup.spec.window},
+                     {"samples", options.samples},
+                     {"copy_bytes_per_second", copy}});
+    }
+    if (setup.device.tf32) report["tf32"] = true;
     progress.item(str("peak FLOP/s in ", precision));
-    const double peak = rates[precision] = operation_rate(setup.device, dtype);
-    int64_t step = 0;
-    const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore, [&] {
-      progress.item(str("step ", ++step, " in ", precision));
-    });
-    const Json rows = Json::parse(kernel_rows(steps, precision, copy, peak));
-    kernels.insert(kernels.end(), rows.begin(), rows.end());
+    const double peak = operation_rate(setup.device, dtype);
+    report["operations_per_second"][precision] = peak;
+    const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore,
+                                    [&] { progress.item(str("step in ", precision)); });
+    for (const Json& row : Json::parse(kernel_rows(steps, precision, copy, peak)))
+      report["kernels"].push_back(row);
   }
   progress.clear();
-  const auto in_tf32 = [](const RunSetup& setup) { return setup.device.tf32; };
-  Json report = document<Json>("bench kernels", device, 2);
-  report.update({{"tf32", std::ranges::any_of(setups, in_tf32)},
-                 {"model", options.model},
-                 {"rows", options.rows},
-                 {"window", setups.front().spec.window},
-                 {"samples", options.samples},
-                 {"copy_bytes_per_second", copy},
-                 {"operations_per_second", rates},
-                 {"kernels", kernels}});
-  return report;
-}
-
-std::string kernels_text(const Json& report) {
-  std::string head =
-      str("one rank", report["threads"] == 1 ? "" : str(" of ", report["threads"], " threads"),
-          " on ", as_is(report["device_name"]),
-          report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "; B·T ",
-          report["rows"], ", median of all calls in ", report["samples"],
-          " steps\nlimits: ", as_giga(report["copy_bytes_per_second"]), " GB/s (copy)");
-  for (const auto& [precision, rate] : report["operations_per_second"].items())
-    head += str(", ", as_giga(rate), " GFLOP/s (",
-                report["device"] == "cpu" ? "multiply-adds" : "matmul", " in ", precision, ")");
-  return head + "\n\n" + kernel_table(report["kernels"].dump()) +
-         "\nGB/s counts each input and output once; GFLOP/s counts the arithmetic of the formula.\n"
-         "The share is of the tighter limit. More than 100 % of copy means that the data stayed "
-         "in\n"
-         "a cache; a larger --rows avoids that.\n";
+  print_results(report, options.json, "kernels", kernel_columns<Json>());
+  return kFine;
 }
 
 constexpr const char* kKernelsFooter =
@@ -110,13 +87,11 @@ constexpr const char* kKernelsFooter =
 with the text that comes with zerolab as data. A kernel cannot be faster than the tighter of two
 limits: copy bandwidth, and peak FLOP/s (CPU: multiply-adds of one core, with --threads N of N
 cores, if there are as many; GPU: the best large matmul of that type). "share" is how much of it
-the kernel reaches (the roofline model, Williams et al. 2009). The sizes of a matmul are M×N×K. On
-a CPU all types compute in fp32: bf16 and fp16 save bytes, not time.
+the kernel reaches (the roofline model, Williams et al. 2009); more than 100 % of copy means that
+the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
 
-Examples:
   zerolab bench kernels --precision fp32,bf16 | grep matmul
   zerolab bench kernels --model small --rows 1024 --threads 2
-  zerolab bench kernels --device cuda --tf32 --json > kernels.json
 
 Exit codes: 0 fine, 2 usage, 3 out of memory (try fewer --rows), 130 Ctrl-C)";
 
@@ -124,8 +99,8 @@ Exit codes: 0 fine, 2 usage, 3 out of memory (try fewer --rows), 130 Ctrl-C)";
 
 std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precision, double copy,
                         double peak) {
-  const auto sum = [](double all, const TimedStep& step) { return all + step.seconds; };
-  const double all = std::accumulate(steps.begin(), steps.end(), 0.0, sum);
+  double all = 0;  // [s]
+  for (const TimedStep& step : steps) all += step.seconds;
   const auto n = double(steps.size());
   std::vector<Json> rows;
   for (const auto& [kernel, times] : calls_by_size(steps)) {
@@ -153,29 +128,11 @@ std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precisi
   return Json(rows).dump();
 }
 
-std::string kernel_table(const std::string& rows) {
-  return table_text<Json>(Json::parse(rows),
-                          {{"kernel", "/kernel", as_is},
-                           {"type", "/precision", as_is},
-                           {"data", "/bytes", as_bytes},
-                           {"calls", "/calls_per_step", [](const Json& n) { return digits(n, 4); }},
-                           {"of step", "/share_of_step", as_percent},
-                           {"median", "/seconds/median", as_seconds},
-                           {"min", "/seconds/min", as_seconds},
-                           {"max", "/seconds/max", as_seconds},
-                           {"GB/s", "/bytes_per_second", as_giga},
-                           {"GFLOP/s", "/operations_per_second", as_giga},
-                           {"share", "/share", as_percent},
-                           {"of", "/bound", as_is}});
-}
-
 void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
   static KernelOptions options;
   Flags flags(bench, invocation, "kernels",
-              "each kernel's time and its share of the device's limits", [] {
-                print_results(measure_kernels(options), options.json, kernels_text);
-                return 0;
-              });
+              "each kernel's time and its share of the device's limits",
+              [] { return bench_kernels(options); });
   flags.group("What");
   flags.value("--precision", "LIST", "fp32, bf16, fp16, separated by commas (default fp32)",
               [](const auto& text) {

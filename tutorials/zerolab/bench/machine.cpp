@@ -14,7 +14,6 @@
 #include "tutorials/zerolab/bench/described_machine.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/progress.h"
-#include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
 namespace {
@@ -37,33 +36,25 @@ Json limit_json(const std::string& what, const std::string& name, const char* un
 
 Json measure_limits(const MachineOptions& options) {
   struct Limit {
-    std::string what, name;  // in JSON, in the table
-    const char* unit;
+    const char *what, *name, *unit;
     Json bytes;                  // [B] of data on all cores; null: registers only
     std::vector<int64_t> cores;  // one after the other
     std::function<Spread(const CoreRun&)> measure;
   };
-  const int64_t array = options.array, cores = options.cores.cores;
-  const bool several = cores > 1;
-  const std::vector<int64_t> both = several ? std::vector{int64_t(1), cores} : std::vector{cores},
-                             two(several, 2);
-  const auto from_core_to_core = [&](bool sleeping) {
-    const int rounds = (sleeping ? 1'000 : 10'000) / (options.quick ? 50 : 1);
-    return [=](const CoreRun& run) { return latency(sleeping, run.samples, rounds); };
-  };
+  const int64_t array = options.array;
+  const bool several = options.cores.cores > 1;
+  const std::vector<int64_t> two(several, 2);
+  std::vector<int64_t> both{1};
+  if (several) both.push_back(options.cores.cores);
   const Limit limits[] = {
       {"multiply_add", "multiply-adds", "FLOP/s", nullptr, both, multiply_add_rate},
-      {"product", str("our matmul, ", kCpuMatrix, " × ", kCpuMatrix), "FLOP/s",
-       3 * 4 * kCpuMatrix * kCpuMatrix, both,
+      {"product", "our matmul", "FLOP/s", 3 * 4 * kCpuMatrix * kCpuMatrix, both,
        [](const CoreRun& run) { return matmul_rate(kCpuMatrix, run); }},
       {"copy_memory", "copy in memory", "B/s", 2 * array, both,
        [=](const CoreRun& run) { return memory_rate(array, run); }},
       {"latency_spinning", "latency to a spinning thread", "s", nullptr, two,
-       from_core_to_core(false)},
-      {"latency_sleeping", "latency to a sleeping thread", "s", nullptr, two,
-       from_core_to_core(true)}};
-  Progress progress(3 * std::ssize(both) + 2 * std::ssize(two) + options.disk_passes(),
-                    options.quiet);
+       [&](const CoreRun& run) { return latency(run.samples, options.quick ? 200 : 10'000); }}};
+  Progress progress(3 * std::ssize(both) + std::ssize(two) + options.disk_passes(), options.quiet);
   Json rows = Json::array(), method;
   for (const Limit& limit : limits)
     for (CoreRun run = options.cores; const int64_t n : limit.cores) {
@@ -88,7 +79,7 @@ Json measure_limits(const MachineOptions& options) {
           {"device_name", cpu_model()},
           {"kernels", cpu_architecture()},
           {"optimised", optimised_build()},
-          {"cores", cores},
+          {"cores", options.cores.cores},
           {"samples", options.cores.samples},
           {"cache_bytes", {{"L2", cache_bytes(2)}, {"L3", cache_bytes(3)}}},
           {"page_bytes", sysconf(_SC_PAGESIZE)},
@@ -104,58 +95,28 @@ std::string limit_text(const Json& limit) {
 }
 constexpr char kMedian[] = "median", kMin[] = "min", kMax[] = "max";
 
-std::string limits_text(const Json& report) {
-  const Json& disk = report["disk_method"];
-  return str(as_is(report["device_name"]), "\nkernels compiled for ", as_is(report["kernels"]),
-             "; median of ", report["samples"], " samples\n",
-             report["optimised"].get<bool>() ? "" : "this is a debug build: its loops are slower\n",
-             "\n",
-             table_text<Json>(report["limits"], {{"", "/name", as_is},
-                                                 {"cores", "/cores", as_is},
-                                                 {"data", "/over_bytes", as_bytes},
-                                                 {"median", "", limit_text<kMedian>},
-                                                 {"min", "", limit_text<kMin>},
-                                                 {"max", "", limit_text<kMax>}}),
-             disk.is_null() ? "" : str("\nThe disk is read and written with ", as_is(disk), ".\n"));
-}
-
-std::string saved_text(const Json& report) {
-  const Json &machine = report["machine"], &rank = machine["rank"];
-  const std::string file = report["saved"];
-  return str("wrote ", file, ": ", as_is(machine["title"]),
-             "\n\na rank: ", as_giga(rank["f32_flops"]), " GFLOP/s in fp32, ",
-             as_giga(rank["memory_bandwidth"]), " GB/s of memory, ",
-             as_seconds(rank["launch_seconds"]), " beside each kernel\n\n",
-             table_text<Json>(machine.value("collectives", Json::array()),
-                              {{"collective", "/collective", as_is},
-                               {"ranks", "/ranks", as_is},
-                               {"latency", "/alpha_seconds", as_seconds},
-                               {"bus GB/s", "/bus_bandwidth", as_giga}}),
-             "\nUse it: zerolab plan --model small --ranks ", machine["ranks_per_node"],
-             " --machine ", file.find_first_of("/.") == file.npos ? "./" : "", file, "\n");
-}
-
-int save(const MachineOptions& options) {
+void save(const MachineOptions& options) {
   OutputFile file(options.save, "", options.force);
-  const std::string machine = machine_json(describe_machine(options));
-  file.write_text(machine);
+  const std::string text = machine_json(describe_machine(options));
+  file.write_text(text);
   file.commit();
-  print_results(Json{{"schema", 1},
-                     {"command", "bench machine"},
-                     {"ok", true},
-                     {"saved", options.save},
-                     {"machine", Json::parse(machine)}},
-                options.json, saved_text);
-  return 0;
+  const Json machine = Json::parse(text), &rank = machine["rank"];
+  const std::string& name = options.save;
+  const Json full{{"machine", machine}},
+      part{{"machine", machine["title"]},
+           {"a_rank_computes_per_second", rank["f32_flops"]},
+           {"a_rank_copies_bytes_per_second", rank["memory_bandwidth"]},
+           {"use", str("zerolab plan --model small --ranks ", machine["ranks_per_node"],
+                       " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}};
+  Json report{{"schema", 1}, {"command", "bench machine"}, {"ok", true}, {"saved", name}};
+  report.update(options.json ? full : part);
+  print_document(report, options.json);
 }
 
 int bench_machine(MachineOptions options) {
-  const int usable = usable_cores();
-  if (options.cores.cores == 0) options.cores.cores = usable;
-  require_input(options.cores.cores <= usable, "--cores ", options.cores.cores,
-                ": this process may run on ", plural(usable, "core"),
-                "; more threads would take turns on them");
-  options.cores.seconds = options.quick ? 1e-3 : 0.01;
+  options.cores = {.cores = usable_cores(),
+                   .samples = options.quick ? 3 : 15,
+                   .seconds = options.quick ? 1e-3 : 0.01};
   // Far larger than the caches, but only a part of the available memory.
   options.array = options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * cache_bytes(3));
   if (const int64_t available = available_memory(); available > 0)
@@ -167,30 +128,29 @@ int bench_machine(MachineOptions options) {
   }
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
-  if (!options.save.empty()) return save(options);
+  if (!options.save.empty()) return save(options), kFine;
   require_input(options.device == RunOptions::DeviceWish::automatic && !options.force,
                 "--device and --force are for --save FILE, which is not given");
-  print_results(measure_limits(options), options.json, limits_text);
-  return 0;
+  print_results(measure_limits(options), options.json, "limits",
+                {{"", "/name", as_is},
+                 {"cores", "/cores", as_is},
+                 {"data", "/over_bytes", as_bytes},
+                 {"median", "", limit_text<kMedian>},
+                 {"min", "", limit_text<kMin>},
+                 {"max", "", limit_text<kMax>}});
+  return kFine;
 }
 
 constexpr const char* kMachineFooter =
     R"(Each rate is measured on one core, then on all cores at the same time, one thread per core:
 fused multiply-adds on registers, the peak FLOP/s that a matmul can approach; zerolab's matmul, on
 matrices of each core; copies of large arrays that the cores divide among them, in bytes read plus
-written. Latency is half of a round trip of one word between two cores. If all
-cores together reach much less than their number times one core, they share what is measured, or
-another program is running.
-
+written. Latency is half of a round trip of one word between two cores.
 --dir also measures a file in DIR, as 'offload_optimizer' to nvme moves it. A file of a virtual
 machine says little about an NVMe disk: the host caches it.
+--save measures what 'zerolab plan' needs to predict the time of a step here, for ranks that are
+threads on the CPU, or GPUs if there are: tutorials/reference/clock.md.
 
---save measures what 'zerolab plan' needs to predict the time of a step here: kernels in training
-steps of several models, on one rank and on as many as cores, in fp32 and bf16; collectives between
-2 … all ranks; memory, and with --dir the disk. The ranks are threads on the CPU, or GPUs if there
-are.
-
-Examples:
   zerolab bench machine --dir /local_nvme --json > limits.json
   zerolab bench machine --save ./here.json && zerolab plan --model small --machine ./here.json
 
@@ -204,10 +164,6 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
               "CPU limits: peak FLOP/s, memory bandwidth, core-to-core latency; the disk",
               [] { return bench_machine(options); });
   flags.group("What");
-  flags.add("--cores", "N", options.cores.cores, count_within(1, 1024),
-            "cores that work at the same time (default all)");
-  flags.add("--samples", "N", options.cores.samples, count_within(1, 1000),
-            "samples of each limit (default 15; of the disk at most 5)");
   flags.name("--dir", "DIR", "also measure the disk that has this folder", options.folder);
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);

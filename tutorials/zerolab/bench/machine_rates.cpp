@@ -7,11 +7,9 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "tensor/io/disk.h"
@@ -157,27 +155,6 @@ Piece calls(const std::shared_ptr<Operands>& x, double amount,
   };
 }
 
-// A number that two threads increment in turn. std::atomic::wait would spin before it sleeps.
-struct Turn {
-  alignas(64) std::atomic<int64_t> turn{0};
-  std::mutex mutex;
-  std::condition_variable changed;
-
-  // Waits until the number is `mine`.
-  void take(int64_t mine, bool sleeping) {
-    if (sleeping) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return turn == mine; });
-      turn = mine + 1;
-      lock.unlock();
-      return changed.notify_one();
-    }
-    for (int i = 1; turn.load(std::memory_order_acquire) != mine; ++i)
-      if (i % 100'000 == 0) std::this_thread::yield();  // both threads may be on one core
-    turn.store(mine + 1, std::memory_order_release);
-  }
-};
-
 }  // namespace
 
 Spread spread_of(std::vector<double> samples) {
@@ -253,13 +230,17 @@ double copy_rate(const DeviceChoice& device) {
   return memory_rate(64 * kMiB, {.cores = std::min(device.threads, usable_cores())}).max;
 }
 
-Spread latency(bool sleeping, int64_t samples, int rounds) {
-  Turn turn;
-  std::atomic<int> threads = 0;
+Spread latency(int64_t samples, int rounds) {
+  alignas(64) std::atomic<int64_t> turn = 0;  // two threads increment it in turn
+  std::atomic<int64_t> threads = 0;
   const CoreRun run{.cores = 2, .samples = samples, .seconds = 0};
   const Spread rate = rate_on_cores(run, [&]() -> Piece {
-    return [&, mine = int64_t(threads++)]() mutable {
-      for (int i = 0; i < rounds; ++i, mine += 2) turn.take(mine, sleeping);
+    return [&, rounds, mine = threads++]() mutable {
+      for (int i = 0; i < rounds; ++i, mine += 2) {
+        for (int spin = 1; turn.load(std::memory_order_acquire) != mine; ++spin)
+          if (spin % 100'000 == 0) std::this_thread::yield();  // both may be on one core
+        turn.store(mine + 1, std::memory_order_release);
+      }
       return double(rounds);
     };
   });

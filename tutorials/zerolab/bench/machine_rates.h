@@ -52,9 +52,8 @@ Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, con
 double operation_rate(const DeviceChoice& device, Dtype dtype);
 double copy_rate(const DeviceChoice& device);
 
-// [s] Half of a round trip of one word between two cores. The waiting thread spins, or it sleeps
-// and must be woken.
-Spread latency(bool sleeping, int64_t samples, int rounds);
+// [s] Half of a round trip of one word between two cores that spin.
+Spread latency(int64_t samples, int rounds);
 
 // [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn. `begin`
 // is called before each of the 2 · (samples + 1) passes.

@@ -1,13 +1,17 @@
 // zerolab bench step: a training step on one rank, then on several, without communication and under
-// each stage.
+// each stage. Every round runs each row for some steps.
 
-#include "tutorials/zerolab/bench/step.h"
+#include <malloc.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/run/machine.h"
+#include "tutorials/zerolab/bench/commands.h"
+#include "tutorials/zerolab/bench/machine_rates.h"
+#include "tutorials/zerolab/bench/timed_backend.h"
+#include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/run/preflight.h"
 
 namespace zl::cli {
 namespace {
@@ -15,6 +19,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kStepRanks = 4;
+
+struct StepOptions : RunOptions {
+  std::vector<StageKind> stages = {kStages, kStages + 4};
+  int64_t micro_batch = 0;          // 0: of the settings
+  int64_t timed = 10, warm_up = 2;  // steps of a row, over all rounds; steps before them per round
+  int64_t rounds = 3;               // at most `timed`
+  bool profile = false;
+};
+
+// One rank; independent runs of one rank at the same time; or the ranks of a stage.
+struct StepRow {
+  StageKind stage = StageKind::ddp;
+  int ranks = 1;
+  bool independent = false;
+  std::vector<std::vector<double>> rounds{};  // [s] of each timed step
+  Json json{};                                // what the document says of it
+  bool ran() const { return !json.contains("out_of_memory"); }
+};
 
 RunSetup set_up(StepOptions options) {
   options.set("--steps", "zerolab.steps", std::to_string(options.timed + options.warm_up), false);
@@ -29,56 +51,197 @@ RunSetup set_up(StepOptions options) {
   return setup;
 }
 
-std::string profile_text(const Json& profile, bool on_gpu) {
-  const Json& outside = profile["share_outside_kernels"];
-  return str("\nOne rank's time in a step (", profile["steps"], " steps, ",
-             as_seconds(profile["seconds_per_step"]["median"]),
-             " each), and shares of the peak and ", as_giga(profile["copy_bytes_per_second"]),
-             " GB/s of copy:\n\n", kernel_table(profile["kernels"].dump()),
-             "\noutside of kernels: ", as_percent(outside["median"]), " of a step, ",
-             as_percent(outside["min"]), " to ", as_percent(outside["max"]),
-             on_gpu ? "; gaps, in which the GPU waits for the host\n"
-                    : "; tape, events, ledger, checks, and reading the clock for this table\n");
+// [B] A line such as "VmHWM:   12345 kB"; 0 if there is none.
+int64_t status_bytes(const std::string& key) {
+  std::ifstream in("/proc/self/status");
+  for (std::string word; in >> word;)
+    if (int64_t kib = 0; word == key + ":" && in >> kib) return kib * 1024;
+  return 0;
 }
 
-std::string step_text(const Json& report) {
-  const bool on_gpu = report["device"] == "cuda";
-  std::string unfit;
-  for (const Json& row : report["results"])
-    if (row.contains("out_of_memory"))
-      unfit += str(as_is(row["stage"]), " with ", row["ranks"],
-                   " ranks: ", as_is(row["out_of_memory"]), "\n");
-  const int threads = report["threads"];
-  const std::string place = on_gpu         ? "a GPU"
-                            : threads == 1 ? "a core"
-                                           : str(std::min(threads, usable_cores()), " cores, for ",
-                                                 threads, " threads of a rank");
-  return str(
-      as_is(report["model"]), ": ", with_commas(report["parameters"]), " parameters, ",
-      as_is(report["precision"]), "; B ", report["micro_batch"], " × A ", report["accumulation"],
-      ", T ", report["window"], "; ", as_is(report["device_name"]),
-      report["tf32"].get<bool>() ? ", fp32 matmuls and attention in TF32" : "", "\nmedian of ",
-      report["steps"], " steps in ", report["rounds"], " rounds, after ", report["warm_up"],
-      " in each; peak: ", as_giga(report["operations_per_second"]), " GFLOP/s of ", place, "\n\n",
-      table_text<Json>(
-          report["results"],
-          {{"stage", "/stage",
-            [](const Json& stage) {
-              return stage == "independent" ? "no communication" : as_is(stage);
-            }},
-           {"ranks", "/ranks", as_is},
-           {"median", "/seconds_per_step/median", as_seconds},
-           {"min", "/seconds_per_step/min", as_seconds},
-           {"max", "/seconds_per_step/max", as_seconds},
-           {"tokens/s", "/tokens_per_second", [](const Json& n) { return short_number(n); }},
-           {"to ddp", "/time_relative_to_ddp", as_ratio},
-           {"to independent", "/time_relative_to_independent", as_ratio},
-           {"of peak", "/share_of_peak", as_percent},
-           {"memory", "/peak_total_bytes",
-            [](const Json& ranks) { return as_bytes(*std::ranges::max_element(ranks)); }}}),
-      "\n", unfit,
-      "Each rank has its own micro-batch. 'zerolab bench step --help' explains the columns.\n",
-      report.contains("profile") ? profile_text(report["profile"], on_gpu) : "");
+// Returns memory of earlier runs to the system and restarts the peak VmHWM, proc(5). Returns [B]
+// that the process holds now; 0 if the system cannot restart the peak.
+int64_t restart_peak_resident() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+  std::ofstream reset("/proc/self/clear_refs");
+  reset << "5" << std::flush;
+  return reset.good() ? status_bytes("VmRSS") : 0;
+}
+
+// The same training on one rank, a thread of this process.
+GptTrainingSpec one_rank(GptTrainingSpec spec) {
+  spec.ranks = 1;
+  spec.run_ranks = nullptr;
+  spec.transport = Transport::threads;
+  return spec;
+}
+
+using BeginStep = std::function<void(int64_t)>;  // called before each step
+
+// One run of all ranks, or the `others` of independent ones, which start together, as do their
+// timed steps.
+TrainingResult run_one(const GptTrainingSpec& spec, int64_t warm_up, Communicator* others,
+                       const BeginStep& begin_step) {
+  int64_t steps = 0;
+  TrainingCallbacks callbacks;
+  callbacks.at_start = [&](Trainer& training) {
+    if (training.comm().rank() > 0) return;
+    if (others) others->all_gather_object("", "start");
+    begin_step(0);
+  };
+  callbacks.on_step = [&](const StepRecord&) {
+    if (++steps == warm_up && others) others->all_gather_object("", "warm");
+    if (steps < spec.steps) begin_step(steps);
+  };
+  return run_training(spec, callbacks);
+}
+
+std::vector<TrainingResult> run_all(const StepRow& row, const GptTrainingSpec& spec,
+                                    int64_t warm_up, const BeginStep& begin) {
+  if (!row.independent) return {run_one(spec, warm_up, nullptr, begin)};
+  std::vector<TrainingResult> runs(size_t(row.ranks));
+  const auto body = [&](Communicator& all) {
+    const BeginStep silent = [](int64_t) {};
+    runs[size_t(all.rank())] =
+        run_one(one_rank(spec), warm_up, &all, all.rank() == 0 ? begin : silent);
+  };
+  run_ranks(row.ranks, body, spec.rank_options);
+  return runs;
+}
+
+// `warm_up` steps, then `timed` steps.
+void run_round(StepRow& row, const RunSetup& setup, int64_t warm_up, int64_t timed,
+               Progress& progress) {
+  GptTrainingSpec spec = setup.spec;
+  spec.engine.stage = row.stage;
+  spec.steps = warm_up + timed;
+  spec.ranks = row.ranks;
+  const std::string what = str(as_is(row.json["stage"]), " on ", plural(row.ranks, "rank"));
+  if (row.rounds.empty()) require_memory(spec, setup, {row.stage});
+  const int64_t resident = restart_peak_resident();
+  const auto runs =
+      run_all(row, spec, warm_up, [&](int64_t i) { progress.item(str(what, ", step ", i + 1)); });
+  const Json peak = status_bytes("VmHWM");
+  if (resident > 0 && peak > row.json["peak_resident_bytes"])  // null is less than a number
+    row.json["peak_resident_bytes"] = peak, row.json["resident_bytes_before"] = resident;
+  int64_t tokens = 0;
+  std::vector<int64_t> peaks;
+  std::vector<double>& round = row.rounds.emplace_back();
+  for (const TrainingResult& run : runs) {
+    for (size_t i = size_t(warm_up); i < run.steps.size(); ++i)
+      round.push_back(run.steps[i].seconds);
+    tokens += run.steps.back().tokens;
+    for (const RankReport& rank : run.ranks)
+      peaks.push_back(rank.rest.peak_total() + rank.host.peak_total());
+  }
+  row.json["tokens_per_step"] = tokens;
+  row.json["peak_total_bytes"] = peaks;
+}
+
+// 6 operations per parameter and token, 2 in forward and 4 in backward (Kaplan et al. 2020,
+// arXiv:2001.08361, section 2.1), plus attention: 14 per channel and pair of a token and one that
+// it sees, 4 in forward and 10 in backward. What activation checkpointing repeats does not count.
+double operations_per_token(const GptConfig& model, int64_t window) {
+  return 6.0 * double(model.parameters()) + 7.0 * double(model.layers * model.width * (window + 1));
+}
+
+// `base`: the row with ddp, or of independent ranks; null if there is none.
+void add_ratio(StepRow& row, const std::string& key, const StepRow* base) {
+  row.json[key] = row.json[key + "_range"] = nullptr;
+  if (!base || base->ranks != row.ranks || !base->ran()) return;
+  std::vector<double> ratios;  // of each round's medians
+  for (size_t i = 0; i < row.rounds.size(); ++i)
+    ratios.push_back(spread_of(row.rounds[i]).median / spread_of(base->rounds[i]).median);
+  const Spread ratio = spread_of(std::move(ratios));
+  row.json[key] = ratio.median;
+  row.json[key + "_range"] = {{"min", ratio.min}, {"max", ratio.max}};
+}
+
+// `rate`: [FLOP/s] of one place.
+void add_times(StepRow& row, const GptTrainingSpec& spec, int places, double rate) {
+  std::vector<double> steps;
+  for (const auto& round : row.rounds) steps.insert(steps.end(), round.begin(), round.end());
+  const Spread seconds = spread_of(std::move(steps));
+  const double tokens = row.json["tokens_per_step"],
+               operations = tokens * operations_per_token(spec.model, spec.window);
+  row.json.update({{"operations_per_step", operations},
+                   {"seconds_per_step", seconds},
+                   {"tokens_per_second", tokens / seconds.median},
+                   {"places", places},
+                   {"share_of_peak", operations / seconds.median / (rate * places)}});
+}
+
+// "results": measures every row once per round, and adds the device's best `peak` [FLOP/s], of a
+// GPU or of a core for each thread of a rank.
+Json measure_rows(const StepOptions& options, const RunSetup& setup, double& peak) {
+  const int ranks = setup.spec.ranks;
+  const bool several = ranks > 1;
+  std::vector<StepRow> rows(1);
+  if (several) rows.insert(rows.end(), {{.ranks = ranks, .independent = true}, {.ranks = ranks}});
+  for (const StageKind stage : options.stages)
+    if (stage != StageKind::ddp) rows.push_back({.stage = stage, .ranks = ranks});
+  for (StepRow& row : rows)
+    row.json = {{"stage", row.independent ? "independent" : name(row.stage)},
+                {"ranks", row.ranks},
+                {"micro_batch", setup.spec.micro_batch},
+                {"window", setup.spec.window},
+                {"parameters", setup.spec.model.parameters()},
+                {"peak_resident_bytes", nullptr},
+                {"resident_bytes_before", nullptr}};
+  Progress progress(
+      options.rounds + std::ssize(rows) * (options.timed + options.rounds * options.warm_up),
+      options.quiet);
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    progress.item("peak FLOP/s");
+    peak = std::max(peak, operation_rate(setup.device, setup.spec.engine.precision));
+    const int64_t timed = options.timed / options.rounds + (round < options.timed % options.rounds);
+    for (StepRow& row : rows) try {
+        if (row.ran()) run_round(row, setup, options.warm_up, timed, progress);
+      } catch (const OutOfMemory& e) {
+        row.json["out_of_memory"] = e.what();
+      }
+  }
+  progress.clear();
+  Json results = Json::array();
+  for (StepRow& row : rows) {
+    if (row.ran()) {
+      add_times(row, setup.spec, setup.device.places(row.ranks), peak);
+      add_ratio(row, "time_relative_to_ddp", &rows[several ? 2 : 0]);
+      add_ratio(row, "time_relative_to_independent", several ? &rows[1] : nullptr);
+    }
+    results.push_back(row.json);
+  }
+  return results;
+}
+
+// The time in each kernel and outside of all kernels: steps of ddp on one rank, which communicates
+// nothing.
+Json measure_profile(const StepOptions& options, const RunSetup& setup, double peak) {
+  GptTrainingSpec spec = one_rank(setup.spec);
+  spec.engine.stage = StageKind::ddp;
+  spec.steps = options.warm_up + options.timed;
+  Progress progress(spec.steps, options.quiet);
+  const std::vector<TimedStep> steps = time_kernels(
+      spec, TimedBy::device, options.warm_up, [&] { progress.item("step with timed kernels"); });
+  progress.clear();
+  std::vector<double> seconds, outside;  // of each step: [s], share outside of kernels
+  for (const TimedStep& step : steps) {
+    double inside = 0;
+    for (const TimedKernel& call : step.calls) inside += call.seconds;
+    seconds.push_back(step.seconds);
+    outside.push_back(1 - inside / step.seconds);
+  }
+  const double copy = copy_rate(setup.device);
+  return {{"stage", "ddp"},
+          {"ranks", 1},
+          {"steps", options.timed},
+          {"seconds_per_step", spread_of(std::move(seconds))},
+          {"share_outside_kernels", spread_of(std::move(outside))},
+          {"copy_bytes_per_second", copy},
+          {"kernels",
+           Json::parse(kernel_rows(steps, precision_name(spec.engine.precision), copy, peak))}};
 }
 
 int bench_step(StepOptions options) {
@@ -89,7 +252,8 @@ int bench_step(StepOptions options) {
                 "--profile times kernels on the device; leave out offload_optimizer");
   if (!options.quiet) note_reports_of_train(setup.config, "bench step");
   double peak = 0;
-  const Json results = Json::parse(measure_rows(options, setup, peak));
+  const Json results = measure_rows(options, setup, peak);
+  const Json profile = options.profile ? measure_profile(options, setup, peak) : Json();
   Json report = document<Json>("bench step", setup.device, 2);
   report.update({{"model", setup.model.name},
                  {"parameters", spec.model.parameters()},
@@ -102,31 +266,44 @@ int bench_step(StepOptions options) {
                  {"rounds", options.rounds},
                  {"operations_per_second", peak},
                  {"results", results}});
-  if (options.profile) report["profile"] = Json::parse(measure_profile(options, setup, peak));
-  print_results(report, options.json, step_text);
-  const auto ran = [](const Json& row) { return !row.contains("out_of_memory"); };
-  return std::ranges::any_of(results, ran) ? 0 : 3;
+  if (options.profile && options.json) report["profile"] = profile;
+  print_results(report, options.json, "results",
+                {{"stage", "/stage", as_is},
+                 {"ranks", "/ranks", as_is},
+                 {"median", "/seconds_per_step/median", as_seconds},
+                 {"min", "/seconds_per_step/min", as_seconds},
+                 {"max", "/seconds_per_step/max", as_seconds},
+                 {"tokens/s", "/tokens_per_second", [](const Json& n) { return short_number(n); }},
+                 {"to ddp", "/time_relative_to_ddp", as_ratio},
+                 {"to independent", "/time_relative_to_independent", as_ratio},
+                 {"of peak", "/share_of_peak", as_percent},
+                 {"memory", "/peak_total_bytes",
+                  [](const Json& ranks) { return as_bytes(*std::ranges::max_element(ranks)); }}});
+  bool any = false;
+  for (const Json& row : results)
+    if (any |= !row.contains("out_of_memory"); row.contains("out_of_memory") && !options.json)
+      std::printf("%s with %s: %s\n", as_is(row["stage"]).c_str(),
+                  plural(row["ranks"], "rank").c_str(), as_is(row["out_of_memory"]).c_str());
+  if (options.profile && !options.json) {
+    std::printf("\n");
+    print_results(profile, false, "kernels", kernel_columns<Json>());
+  }
+  return any ? kFine : kOutOfMemory;
 }
 
 constexpr const char* kStepFooter =
-    R"(Rows: one rank, which communicates nothing; then --ranks independent ranks, which show what
-ranks cost each other by sharing caches and memory; then as many ranks under ddp, which always
-runs, and each listed stage. Each rank has its own micro-batch, so more ranks do more work. "to
-independent" is the cost of communication, "to ddp" that of a stage. Memory is the largest peak of
-a rank, with what is offloaded to the host.
-Every row runs in each of --rounds rounds, for its part of --steps, so that other load on the
-machine affects all rows alike. A ratio is the median of the rounds' ratios.
-"of peak" counts 6 operations per parameter and token plus attention, without the recomputation of
-activation checkpointing, relative to the best rate measured on the device (model FLOPs utilisation,
-Chowdhery et al. 2022). With --threads N a rank's peak is that of N cores, or of all. Ranks whose
-threads exceed the number of cores, or on one GPU, share its peak.
---profile adds the time in each kernel on one rank (M×N×K of each matmul) beside its limits, as
-'bench kernels' does, and the rest of a step. A GPU's times are by its own clock.
+    R"(Rows: one rank, which communicates nothing; --ranks independent ranks, which show what ranks
+cost each other by sharing caches and memory; as many ranks under ddp, which always runs, and each
+listed stage. Each rank has its own micro-batch, so more ranks do more work. Every row runs in each
+of --rounds rounds, so that other load affects all rows alike; "to ddp" (the cost of a stage) and
+"to independent" (that of communication) are medians of the rounds' ratios. Memory is the largest
+peak of a rank, with what is offloaded to the host.
+"of peak" counts 6 operations per parameter and token plus attention, and nothing that activation
+checkpointing repeats, relative to the best rate measured on the device (model FLOPs utilisation).
+--profile adds the time in each kernel on one rank, as 'bench kernels' does, and the rest of a step.
 
-Examples:
   zerolab bench step --model tiny --ranks 2 --stages zero2,zero3 --steps 20
   zerolab bench step --ranks 1 --stages ddp --profile
-  zerolab bench step --model gpt2 --precision bf16 --micro-batch 8 --device cuda
 
 Exit codes: 0 fine, 2 usage or configuration, 3 nothing fits, 4 communication, 130 Ctrl-C)";
 

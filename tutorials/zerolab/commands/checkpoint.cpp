@@ -19,11 +19,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kCheckpointFooter =
-    R"(DIR is a checkpoint, such as runs/a/step-00000100, or a folder of checkpoints.
-'info' compares sizes with checkpoint.json, 'verify' reads everything and compares the checksum of
-each tensor. A message about damage names the file, the tensor and its range of bytes.
+    R"(DIR is a checkpoint, such as runs/a/step-00000100, or a folder of checkpoints. 'verify' names
+the file, the tensor and the range of bytes of what is damaged.
 
-  zerolab checkpoint info runs/a/step-00000100 --json
   zerolab checkpoint verify runs/a
 
 Exit codes: 0 fine, 1 verify found damage, 2 there is no checkpoint, or the named one is not
@@ -71,45 +69,46 @@ Json describe_checkpoint(const CheckpointPath& checkpoint) {
   return json;
 }
 
+Json document_of(const char* command, const std::string& folder) {
+  return {{"schema", 1},
+          {"command", command},
+          {"folder", folder},
+          {"ok", true},
+          {"checkpoints", Json::array()}};
+}
+
 int info(const CheckpointCommand& command) {
   if (is_checkpoint(command.folder)) read_manifest(command.folder);  // throws what is wrong with it
-  Json json{{"schema", 1},
-            {"command", "checkpoint info"},
-            {"folder", command.folder},
-            {"checkpoints", Json::array()}};
-  for (const CheckpointPath& c : checkpoints_of(command.folder))
+  Json json = document_of("checkpoint info", command.folder);
+  for (const CheckpointPath& c : checkpoints_of(command.folder)) {
+    if (!command.json && !json["checkpoints"].empty()) std::printf("\n");
     json["checkpoints"].push_back(describe_checkpoint(c));
-  if (command.json) return print_json(json), kFine;
-  for (const Json& checkpoint : json["checkpoints"]) {
-    print_document(checkpoint, false);
-    if (&checkpoint != &json["checkpoints"].back()) std::printf("\n");
+    if (!command.json) print_document(json["checkpoints"].back(), false);
   }
+  if (command.json) print_json(json);
   return kFine;
 }
 
 int verify(const CheckpointCommand& command) {
-  Json document{{"schema", 1},
-                {"command", "checkpoint verify"},
-                {"folder", command.folder},
-                {"ok", true},
-                {"checkpoints", Json::array()}};
-  for (const CheckpointPath& checkpoint : checkpoints_of(command.folder)) {
-    const std::string& path = checkpoint.path;
+  Json json = document_of("checkpoint verify", command.folder);
+  for (const auto& [step, path] : checkpoints_of(command.folder)) {
     Progress progress(1, command.quiet);
-    const auto problems = verify_checkpoint(path, [&](int64_t done, int64_t bytes) {
+    auto problems = verify_checkpoint(path, [&](int64_t done, int64_t bytes) {
       if (interrupt_requested()) throw Interrupted();
       progress.share(double(done) / double(bytes), path);
     });
     progress.clear();
-    if (!problems.empty()) document["ok"] = false;
-    document["checkpoints"].push_back({{"folder", path}, {"problems", problems}});
-    if (command.json) continue;
-    if (problems.empty()) std::printf("%s: ok\n", printable(path).c_str());
-    for (const std::string& problem : problems) std::printf("%s\n", printable(problem).c_str());
+    json["checkpoints"].push_back({{"folder", path}, {"problems", problems}});
+    if (problems.empty())
+      problems.push_back(path + ": ok");
+    else
+      json["ok"] = false;
+    for (const std::string& line : problems)
+      if (!command.json) std::printf("%s\n", printable(line).c_str());
     std::fflush(stdout);
   }
-  if (command.json) print_json(document);
-  return document["ok"] ? kFine : kFailed;
+  if (command.json) print_json(json);
+  return json["ok"] ? kFine : kFailed;
 }
 
 }  // namespace

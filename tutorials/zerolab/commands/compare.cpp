@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -19,7 +18,6 @@
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
-#include "tutorials/zerolab/run/run_trace.h"
 
 namespace zl::cli {
 namespace {
@@ -52,52 +50,13 @@ Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
   return compare_stages(setup.spec, options.stages, callbacks);
 }
 
-// By stage: all of them at once, so that all file names are checked, whichever stages will run.
-using Traces = std::map<StageKind, RunTrace>;
-
-void open_traces(Traces& all, const CompareOptions& options, int ranks, bool writes) {
-  if (options.trace.empty()) return;
-  const std::filesystem::path file(options.trace);
-  for (const StageKind stage : all_stages()) {
-    const std::string of_stage =  // "run-zero1.json"
-        file.stem().string() + "-" + name(stage) + file.extension().string();
-    all.try_emplace(stage, (file.parent_path() / of_stage).string(), options.out, ranks, writes);
-  }
-}
-
-// Runs the stages with traces and the page. `running`: the stage on rank 0.
-Comparison run_recorded(const CompareOptions& options, const RunSetup& setup, Traces& traces,
-                        RunPage& page, std::optional<StageKind>& running) {
-  return run_stages(options, setup,
-                    {.at_start =
-                         [&](Trainer& training) {
-                           const StageKind stage = training.spec().engine.stage;
-                           if (training.comm().rank() == 0) running = stage;
-                           if (!traces.empty()) traces.at(stage).at_start(training);
-                           page.at_start(training);
-                         },
-                     .after_step = [&](Trainer& training) { page.after_step(training); },
-                     .on_step = [&](const StepRecord& record) { page.on_step(*running, record); },
-                     .at_end =
-                         [&](Trainer& training) {
-                           if (!traces.empty())
-                             traces.at(training.spec().engine.stage).at_end(training);
-                         }});
-}
-
 // Prints the results and writes the files. Returns the exit code.
 int finish(const CompareOptions& options, ComparisonReport& report,
-           const std::optional<Baseline>& baseline, const Traces& traces, RunPage& page) {
-  std::vector<std::string> problems;
-  for (const StageOutcome& s : report.comparison.stages) {
-    if (s.out_of_memory || traces.empty()) continue;
-    problems.push_back(traces.at(s.stage).problem());
-    if (!options.quiet) std::fputs(traces.at(s.stage).summary().c_str(), stderr);
-  }
+           const std::optional<Baseline>& baseline, RunPage& page) {
   if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
   const std::string json = comparison_json(report),
                     file = (std::filesystem::path(options.out) / "compare.json").string();
-  end_run(options.json ? json : comparison_text(report), page, json, {{file, json}}, problems);
+  end_run(options.json ? json : comparison_text(report), page, json, {{file, json}}, {});
   if (!options.out.empty() && !options.json)
     std::printf("%s\n", printable(str("Files: ", page.file(), ", ", file)).c_str());
   const Comparison& comparison = report.comparison;
@@ -114,13 +73,13 @@ void set_waiting(StageOutcome& s) {
 
 // ---- Several numbers of ranks ------------------------------------------------------------------
 
-// What is printed of each number of ranks and stage, and what they have together.
+// What is printed of all numbers of ranks.
 struct Outcomes {
   Json runs = Json::array();
   TextTable table;
   std::set<std::string> hashes;
-  std::string nonfinite, inexact;  // sentences about failed checks; "": none
-  bool ok = true;                  // of each comparison in which a stage fits
+  std::string failed;  // sentences about failed checks
+  bool ok = true;      // of each comparison in which a stage fits
 };
 
 // Of the bits of all losses, gradient norms and final weights.
@@ -135,45 +94,45 @@ std::string hash_of(const StageOutcome& s) {
 }
 
 void add(Outcomes& all, const GptTrainingSpec& spec, const Comparison& comparison) {
-  Json stages = Json::array();
+  const bool begins = all.runs.empty();
+  Json run{{"ranks", spec.ranks}, {"gradient_accumulation_steps", spec.engine.accumulation}};
   std::vector<std::string> heading{"ranks × micro-batches"},
       cells{str(spec.ranks, " × ", spec.engine.accumulation)};
+  if (const std::string text = nonfinite_text(comparison); begins && !text.empty())
+    all.failed += "CHECK FAILED: " + text + "\n";
   for (const StageOutcome& s : comparison.stages) {
     const bool fits = !s.out_of_memory, exact = fits && s.predictions_exact();
-    const std::string hash = fits ? hash_of(s) : "";
+    const std::string hash = fits ? hash_of(s) : "does not fit";
     if (fits) all.hashes.insert(hash);
     if (fits && !exact)
-      all.inexact +=
+      all.failed +=
           str("CHECK FAILED: ", name(s.stage), " on ", plural(spec.ranks, "rank"),
               " differs from its prediction; compare it with --ranks ", spec.ranks, ".\n");
     heading.push_back(name(s.stage));
-    cells.push_back(fits ? hash : "does not fit");
-    stages.push_back({{"stage", name(s.stage)},
-                      {"hash", fits ? Json(hash) : Json(nullptr)},
-                      {"predictions_exact", exact}});
+    cells.push_back(hash);
+    run["stages"].push_back({{"stage", name(s.stage)},
+                             {"hash", fits ? Json(hash) : Json()},
+                             {"predictions_exact", exact}});
   }
-  if (all.runs.empty()) {
-    all.nonfinite = nonfinite_text(comparison);
-    all.table.row(heading);
-    all.table.line();
-  }
+  if (begins) all.table.row(heading), all.table.line();
   all.table.row(cells);
-  all.runs.push_back({{"ranks", spec.ranks},
-                      {"gradient_accumulation_steps", spec.engine.accumulation},
-                      {"stages", stages}});
+  all.runs.push_back(run);
   all.ok &= comparison.ok() || !comparison.any_fits();
 }
 
 std::string verdict(const Outcomes& all) {
+  if (all.hashes.empty())
+    return "No stage fits its memory. Try a smaller model or a larger limit.\n";
   const std::string equality =
-      all.hashes.empty() ? "No stage fits its memory. Try a smaller model or a larger limit.\n"
-      : all.hashes.size() > 1
+      all.hashes.size() > 1
           ? str("CHECK FAILED: there are ", all.hashes.size(),
                 " hashes, so the bits depend on the stage or on the number of ranks.\n")
-          : str("One hash: ", *all.hashes.begin(),
+      : all.failed.empty()
+          ? str("One hash: ", *all.hashes.begin(),
                 ". All losses, gradient norms and weights have the same bits in every stage that "
-                "fits and for every number of ranks.\n");
-  return (all.nonfinite.empty() ? equality : "CHECK FAILED: " + all.nonfinite + "\n") + all.inexact;
+                "fits and for every number of ranks.\n")
+          : "";
+  return equality + all.failed;
 }
 
 // One run for each number of ranks, with N * A micro-batches in all of them: the least that all
@@ -206,9 +165,8 @@ std::vector<RunSetup> set_up_runs(CompareOptions options) {
 int compare_ranks(CompareOptions options) {
   require_input(!launched_rank(options),
                 "--ranks with several numbers starts its ranks itself; run it without a launcher");
-  for (const auto& [flag, value] : {std::pair{"--out", &options.out},
-                                    {"--baseline", &options.baseline},
-                                    {"--trace", &options.trace}})
+  for (const auto& [flag, value] :
+       {std::pair{"--out", &options.out}, {"--baseline", &options.baseline}})
     require_input(value->empty(), flag,
                   " takes the results of one number of ranks; give --ranks one number, or leave ",
                   flag, " out");
@@ -267,22 +225,28 @@ int compare(CompareOptions options) {
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
   const std::string settings = describe(setup, options.stages);
   RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
-  Traces traces;
-  open_traces(traces, options, setup.spec.ranks, first);
   if (!options.quiet) note_reports_of_train(setup.config, "compare");
   if (!options.quiet) std::fputs(settings.c_str(), stderr);
 
   Comparison comparison;
   std::optional<StageKind> running;
   try {
-    comparison = run_recorded(options, setup, traces, page, running);
+    comparison =
+        run_stages(options, setup,
+                   {.at_start =
+                        [&](Trainer& training) {
+                          if (training.comm().rank() == 0) running = training.spec().engine.stage;
+                          page.at_start(training);
+                        },
+                    .after_step = [&](Trainer& training) { page.after_step(training); },
+                    .on_step = [&](const StepRecord& record) { page.on_step(*running, record); }});
   } catch (const std::exception& e) {
     return end_early(e, page, {first, running ? str(" while ", name(*running), " ran") : "", ""});
   }
   if (!first) return kFine;
   for (StageOutcome& s : comparison.stages) set_waiting(s);
   ComparisonReport report{setup, comparison, options.baseline, "", presets};
-  return finish(options, report, baseline, traces, page);
+  return finish(options, report, baseline, page);
 }
 
 constexpr const char* kCompareFooter =
@@ -300,20 +264,11 @@ Exit codes: 0 all equal and as predicted, 1 not so, 2 usage, 3 no stage fits, 4 
     "\f"
     R"(
 The two pairs differ by rounding because they sum in different orders. With several micro-batches
-zero3 needs zero2, and zero2 zero3, which runs as well, and the gradient of each stage's first step
-must be within rounding of ddp's. zero3_hpz promises zero3's bits; hsdp adds in another order, and
-zero3_qwz and zero3_qgz round to 8 and 4 bits: the table says how far they are from ddp's, as a part
-of the bound that is checked.
-Activations, workspace and the total are compared with a dry run. Ψ is the number of parameters, N
-the number of ranks.
---as puts systems as they are shipped beside the paper's stages. They are not run: closed formulas
-say what they keep and send, and the text below them says what makes the difference.
+zero2 and zero3 run together, and the gradient of each stage's first step must be within rounding of
+ddp's. Activations, workspace and the total are compared with a dry run. Ψ is the number of
+parameters, N the number of ranks. tutorials/reference has variants.md, and as_shipped.md on --as.
 With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
 hidden behind computation, and how much is exposed.
---out DIR gets report.html, a page that plays one step of each stage, its data report.json, and
-compare.json; 'zerolab report DIR' makes the page again.
---baseline FILE names the compare.json of an earlier run with the same settings: losses, norms,
-hashes of the weights, memory and traffic must be equal.
 With --reproducible the four stages promise the same bits whatever N and A are, as long as N × A is
 the same. --ranks 1,2,3,4,6 then runs the same micro-batches on each number of ranks, and prints one
 hash of all losses, norms and weights if they agree.
@@ -323,10 +278,8 @@ More examples:
   zerolab compare --as paper,deepspeed-1,torch-ddp --ranks 2
   zerolab compare --ranks 2 --link-bandwidth 100MB/s --set zero_optimization.overlap_comm=true
   zerolab compare --reproducible --ranks 1,2,3,4,6 --model tiny --steps 10
-  zerolab compare --device cuda --ranks 3 --precision bf16
 
-Exit code 1 also means that no loss scale is small enough. Others: 70 unforeseen, 74 an output could
-not be written, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)";
+Other exit codes: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C, 143 SIGTERM)";
 
 }  // namespace
 
@@ -348,11 +301,6 @@ void add_compare(CLI::App& app, Invocation& invocation) {
              options.out);
   flags.name("--baseline", "FILE", "compare.json of an earlier run that the results must equal",
              options.baseline);
-  flags.group("Output", true);
-  flags.name("--trace", "FILE",
-             "new files for timelines, for ui.perfetto.dev: FILE's name with -ddp, -zero1 …\n"
-             "before its ending (default: none)",
-             options.trace);
   flags.footer(kCompareFooter);
 }
 

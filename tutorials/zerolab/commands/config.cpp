@@ -11,7 +11,6 @@
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/options.h"
-#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
@@ -29,7 +28,6 @@ note     the key has no effect here, for the reason given
 
 Examples:
   zerolab config check ds_config.json --ranks 8
-  zerolab config check ds_config.json --set zero_optimization.stage=3 --strict
 
 Exit codes: 0 no errors, 2 errors, or the file is not a JSON object)";
 
@@ -38,10 +36,8 @@ constexpr const char* kExplainFooter =
 or a default. The last column is DeepSpeed's default.
 
 Examples:
-  zerolab config explain                                  the defaults
   zerolab config explain ds_config.json --ranks 8
   zerolab config explain --set zerolab.defaults=deepspeed
-  zerolab config explain --keys                           every known key, as Markdown
 
 Exit codes: 0 fine, 2 the settings have errors)";
 
@@ -49,10 +45,9 @@ constexpr const char* kInitFooter =
     R"(Comments in the file say what each key does. DeepSpeed can read the file too.
 
 Examples:
-  zerolab config init > ds_config.json
-  zerolab config init --stage zero3 --precision bf16 --offload --out ds_config.json
+  zerolab config init --stage zero3 --precision bf16 > ds_config.json
 
-Exit codes: 0 fine, 2 --out exists, or the flags contradict each other)";
+Exit codes: 0 fine)";
 
 constexpr char kHead[] = R"(// Settings for zerolab and for DeepSpeed, which reads comments too.
 {
@@ -85,6 +80,13 @@ constexpr char kFp16[] = R"(
   "fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
            "hysteresis": 2, "min_loss_scale": 1},
 )";
+
+constexpr char kOffload[] = R"(
+    // Optimizer state in host memory, in stages 2 and 3 also the gradient shard:
+    // "offload_optimizer": {"device": "cpu"},)";
+constexpr char kOffloadParam[] = R"(
+    // Parameter shards in host memory:
+    // "offload_param": {"device": "cpu"},)";
 
 constexpr char kTail[] = R"(
     // Elements that are communicated together; absent: one unit at a time.
@@ -201,42 +203,19 @@ int explain(const ConfigOptions& options) {
 struct InitOptions {
   StageKind stage = StageKind::zero2;
   Dtype precision = Dtype::f32;
-  bool offload = false;                               // of the optimizer state; not in ddp
-  OffloadDevice offload_param = OffloadDevice::none;  // of parameter shards; only in zero3
-  std::string out;
-  bool force = false;
 };
 
 // JSON with comments that explain each key.
-std::string config_template(const InitOptions& options) {
-  const int stage = stage_number(options.stage);
-  std::string text = str(kHead,
-                         options.precision == Dtype::f16    ? kFp16
-                         : options.precision == Dtype::bf16 ? kBf16
-                                                            : "",
-                         "\n  // Stage ", stage, ": ", kSharded[stage],
-                         ".\n  \"zero_optimization\": {\n    \"stage\": ", stage, ",");
-  if (options.offload)
-    text += str("\n    // Optimizer state is in host memory",
-                stage == 1 ? "" : ", so is the gradient shard",
-                ".\n    \"offload_optimizer\": {\"device\": \"cpu\"},");
-  if (options.offload_param == OffloadDevice::cpu)
-    text +=
-        "\n    // Parameter shards are in host memory."
-        "\n    \"offload_param\": {\"device\": \"cpu\"},";
-  return text + kTail;
-}
-
 int init(const InitOptions& options) {
-  if (options.offload && options.stage == StageKind::ddp)
-    throw UsageError("--offload has no effect in ddp; use --stage zero1, zero2 or zero3");
-  if (options.offload_param != OffloadDevice::none && options.stage != StageKind::zero3)
-    throw UsageError("--offload-param has an effect in zero3 only; use --stage zero3");
-  const std::string text = config_template(options);
-  if (options.out.empty()) return std::fputs(text.c_str(), stdout), kFine;
-  OutputFile file(options.out, "", options.force);
-  file.write_text(text);
-  file.commit();
+  const int stage = stage_number(options.stage);
+  const char* precision = options.precision == Dtype::f16    ? kFp16
+                          : options.precision == Dtype::bf16 ? kBf16
+                                                             : "";
+  std::fputs(str(kHead, precision, "\n  // Stage ", stage, ": ", kSharded[stage],
+                 ".\n  \"zero_optimization\": {\n    \"stage\": ", stage, ",",
+                 stage > 0 ? kOffload : "", stage == 3 ? kOffloadParam : "", kTail)
+                 .c_str(),
+             stdout);
   return kFine;
 }
 
@@ -245,14 +224,6 @@ StageKind read_paper_stage(const std::string& text) {
   require_input(parent(stage) == stage, "'", text, "' is a variant; begin with --stage ",
                 name(parent(stage)));
   return stage;
-}
-
-OffloadDevice read_offload_to_host(const std::string& text) {
-  const OffloadDevice device = read_offload(text);
-  require_input(device != OffloadDevice::nvme,
-                "'config init' knows no folder for nvme; take cpu, then write \"nvme\" and "
-                "\"nvme_path\" into the file");
-  return device;
 }
 
 void add_common(Flags& flags, ConfigOptions& options, const char* file) {
@@ -292,12 +263,6 @@ void add_config(CLI::App& app, Invocation& invocation) {
             "ddp, zero1, zero2 or zero3 (default zero2)");
   begin.add("--precision", "TYPE", options.precision, read_precision,
             "fp32, bf16 or fp16 (default fp32)");
-  begin.toggle("--offload", "optimizer state in host memory", options.offload);
-  begin.add("--offload-param", "WHERE", options.offload_param, read_offload_to_host,
-            "parameter shards of zero3 in host memory (cpu) or on the device (none)");
-  begin.name("--out", "FILE", "write to FILE instead of stdout; an existing file is refused",
-             options.out);
-  begin.toggle("--force", "replace FILE if it exists", options.force);
   begin.footer(kInitFooter);
 }
 

@@ -27,11 +27,10 @@ constexpr int64_t kMostTokens = 10'000'000'000;  // a typing error fills no disk
 constexpr const char* kDataFooter =
     R"(A name that ends in .bin holds tokens: llm.c's format if it starts with 20240520, else uint16
 as nanoGPT writes them. Any other file is text, and its bytes are the tokens (vocabulary 256).
-A window is the data of one row of a batch: T inputs and, shifted by one, T targets. A file of n
-tokens has (n - 1) / T windows, rounded down; --eval-every holds out the last tenth of all. The
-frequency entropy [nats] is the loss of a model that knows only how frequent each token is.
+A file of n tokens has (n - 1) / T windows of T inputs and T targets; --eval-every holds out the
+last tenth. The frequency entropy [nats] is the loss of a model that knows only how frequent each
+token is.
 
-  zerolab data info input.txt
   zerolab data info 'fineweb_train_*.bin' --block-size 1024 --json)";
 
 constexpr const char* kSynthFooter =
@@ -39,8 +38,7 @@ constexpr const char* kSynthFooter =
 loss that a model can reach is the entropy of the source [nats per token]. OUT is text; a name that
 ends in .bin gets uint16 tokens. The same seed writes the same file, a shorter one its beginning.
 
-  zerolab data synth synth.txt --tokens 1e6 --seed 1
-  zerolab train --model tiny --data synth.txt --steps 500)";
+  zerolab data synth synth.txt --tokens 1e6 --seed 1)";
 
 struct DataOptions {
   std::string file;
@@ -144,19 +142,18 @@ void add_data(CLI::App& app, Invocation& invocation) {
               [] { return info(options); });
   flags.name("FILE", "", "a file or a quoted pattern (default: the text that comes with zerolab)",
              options.file);
-  flags.value("--block-size", "T", "tokens of a sequence (default 128)",
-              [](const auto& text) { options.block_size = read_count(text, 1); });
+  flags.add("--block-size", "T", options.block_size, count_within(),
+            "tokens of a sequence (default 128)");
   flags.toggle("--json", "print one JSON document instead of text", options.json);
   flags.footer(kDataFooter);
 
   Flags more(data, invocation, "synth", "write text of known entropy",
              [] { return synth(options); });
-  more.value("OUT", "", "the file to write; it must not exist",
-             [](const auto& text) { options.file = text; });
-  more.value("--tokens", "N", "length, such as 200000 or 1e6 (default 1e6)",
-             [](const auto& text) { options.tokens = read_count(text, 2, kMostTokens); });
-  more.value("--seed", "S", "seed of the source and the text (default 1337)",
-             [](const auto& text) { options.seed = read_seed(text); });
+  more.name("OUT", "", "the file to write; it must not exist", options.file);
+  more.add("--tokens", "N", options.tokens, count_within(2, kMostTokens),
+           "length, such as 200000 or 1e6 (default 1e6)");
+  more.add("--seed", "S", options.seed, read_seed,
+           "seed of the source and the text (default 1337)");
   more.toggle("--force", "replace OUT if it exists", options.force);
   more.toggle("--json", "print one JSON document instead of text", options.json);
   more.footer(kSynthFooter);

@@ -71,10 +71,14 @@ Json speed_of(const Gpu& gpu) {
 
 Json cuda() {
   const Gpus g = find_gpus();
-  Json json{{"built_in", g.built_in},      {"build", cuda_build()},
-            {"usable", g.usable()},        {"toolkit", or_null(g.toolkit)},
-            {"driver", or_null(g.driver)}, {"problem", or_null(g.problem)},
-            {"cure", or_null(g.cure)},     {"gpus", Json::array()}};
+  Json json{{"built_in", g.built_in},
+            {"build", cuda_build()},
+            {"usable", g.usable()},
+            {"toolkit", or_null(g.toolkit)},
+            {"driver", or_null(g.driver)},
+            {"problem", or_null(g.problem)},
+            {"cure", or_null(g.cure.substr(0, g.cure.find("; 'zerolab doctor'")))},
+            {"gpus", Json::array()}};
   for (const Gpu& gpu : g.gpus) {
     json["gpus"].push_back({{"index", gpu.index},
                             {"name", gpu.name},

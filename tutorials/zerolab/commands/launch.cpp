@@ -118,33 +118,25 @@ double read_grace(const std::string& text) {
 }
 
 constexpr const char* kLaunchFooter =
-    R"(The flags are followed by PROGRAM and its arguments; "--" may separate them. PROGRAM is a
-command of zerolab (train, compare, …), a name on PATH or a path. All that follows belongs to it.
+    R"(The flags are followed by PROGRAM and its arguments. PROGRAM is a command of zerolab (train,
+compare, …), a name on PATH or a path. All that follows belongs to it.
 
 Each process gets its rank and the address of rank 0 in RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, ZEROLAB_PORT and ZEROLAB_RUN_ID. The stdout of rank 0 is passed on
-unchanged. All other output goes to stderr, in complete lines that begin with "[rank 2] ". On a
-terminal, rank 0 writes to it directly, so that its progress stays one line. Rank 0 gets stdin
-unless that is a terminal; the others read nothing. When a rank ends, the processes left in its
-process group are killed.
+unchanged; all other output goes to stderr, in complete lines that begin with "[rank 2] ". Rank 0
+gets stdin unless that is a terminal.
 
 When a process fails, the others have --grace seconds to end with their own error. Then they get
 SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. SIGTERM is
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
-saves a checkpoint.
+saves a checkpoint. With --backend mpi the mpirun of the MPI that zerolab was built with starts the
+ranks, and ends the others when a process fails.
 
---share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise. Each process gets
-ZEROLAB_SHARE_GPU=1, a different host name in NCCL_HOSTID, NCCL_MULTI_RANK_GPU_ENABLE=1, and,
-unless you have set them, NCCL_SOCKET_IFNAME=lo and NCCL_IB_DISABLE=1. Data goes over sockets.
-
-With --backend mpi the mpirun of the MPI that zerolab was built with starts the ranks, with its own
-variables. Then mpirun ends the others when a process fails: Open MPI's a second later, MPICH's at
-once, before they can say why. Its lines begin with "[mpirun] ". Its exit code is that of the
-process that failed first, or 4 if a signal killed it.
+--share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise; data goes over
+sockets: tutorials/reference/lab_machines.md.
 
 Examples:
   zerolab launch -n 3 -- train --backend mpi --model tiny
-  zerolab launch -n 2 -- train --backend nccl --model tiny
   zerolab launch -n 4 --share-gpu -- compare --backend nccl --device cuda --model tiny
   zerolab launch -n 2 sh -c 'echo rank $RANK of $WORLD_SIZE'
 
@@ -176,10 +168,8 @@ void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> 
               "start the ranks of a program as processes on this machine", launch);
   flags.value("PROGRAM", "", "and its arguments; '--' may separate them from launch's flags",
               [](const auto&) {});
-  flags.add(
-      "-n", "N", options.ranks,
-      [](const std::string& text) { return read_count(text, 1, kMostProcesses); },
-      str("number of processes, 1 to ", kMostProcesses));
+  flags.add("-n", "N", options.ranks, count_within(1, kMostProcesses),
+            str("number of processes, 1 to ", kMostProcesses));
   flags.add("--grace", "S", options.grace, read_grace,
             "seconds for the processes to end after one has failed, or after SIGTERM (default 5)");
   flags.toggle("--share-gpu",

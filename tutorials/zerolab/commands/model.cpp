@@ -17,19 +17,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kModelInfoFooter =
-    R"(FILE is what --init-from takes: a safetensors file with the names of Hugging Face's GPT-2,
-the index of several, a folder with either, or a model.bin of llm.c. Tensors do not show the number
-of heads: it comes from the metadata (n_head), from config.json or from --n-head.
+constexpr const char* kModelFooter =
+    R"(Files are safetensors with the names of Hugging Face's GPT-2, the index of several, a folder
+with either, or a model.bin of llm.c. The name of OUT decides its format: .bin is llm.c's (fp32,
+version 3), any other name is safetensors. Tensors do not show the number of heads: it comes from
+the metadata (n_head), from config.json or from --n-head. Values do not change; fp16 and bf16 become
+fp32. A linear weight is (in, out) in safetensors, (out, in) in llm.c.
 
-  zerolab model info gpt2.safetensors --n-head 12 --json)";
-
-constexpr const char* kConvertFooter =
-    R"(The name of OUT decides its format: .bin is llm.c's (fp32, version 3), any other name is
-safetensors with the names of Hugging Face's GPT-2. The content of IN decides its format. Values do
-not change; fp16 and bf16 become fp32. A linear weight is (in, out) in safetensors, (out, in) in
-llm.c.
-)";
+  zerolab model info gpt2.safetensors --n-head 12 --json
+  zerolab model import gpt2_124M.bin gpt2.safetensors                    # from llm.c
+  zerolab model import pytorch/model.safetensors gpt2.safetensors --n-head 12
+  zerolab model export runs/first/model.safetensors first.bin            # for llm.c)";
 
 struct ModelOptions {
   std::string in, out;
@@ -106,29 +104,24 @@ void add_model(CLI::App& app, Invocation& invocation) {
   static ModelOptions options;
   CLI::App& model = *app.add_subcommand("model", "describe files of weights, or convert them");
   model.require_subcommand(1);
-  const auto add = [&](const std::string& name, const char* help, const std::string& footer) {
+  const auto add = [&](const std::string& name, const char* help) {
     const bool converts = name != "info";
     Flags flags(model, invocation, name, help,
                 [=] { return converts ? convert(options, name) : info(options); });
-    flags.value(converts ? "IN" : "FILE", "",
-                "safetensors, an index, a folder, or a model.bin of llm.c",
-                [](const auto& text) { options.in = text; });
+    flags.name(converts ? "IN" : "FILE", "",
+               "safetensors, an index, a folder, or a model.bin of llm.c", options.in);
     if (converts) {
-      flags.value("OUT", "", "the file to write; it must not exist",
-                  [](const auto& text) { options.out = text; });
+      flags.name("OUT", "", "the file to write; it must not exist", options.out);
       flags.toggle("--force", "replace OUT if it exists", options.force);
     }
-    flags.value("--n-head", "N", "heads of each layer, if the file does not have their number",
-                [](const auto& text) { options.heads = read_count(text, 1); });
+    flags.add("--n-head", "N", options.heads, count_within(),
+              "heads of each layer, if the file does not have their number");
     flags.toggle("--json", "print one JSON document instead of text", options.json);
-    flags.footer(footer);
+    flags.footer(kModelFooter);
   };
-  add("info", "sizes, parameters, types, heads and metadata of a file", kModelInfoFooter);
-  add("import", "convert the weights of another program for zerolab", str(kConvertFooter, R"(
-  zerolab model import gpt2_124M.bin gpt2.safetensors                    # from llm.c
-  zerolab model import pytorch/model.safetensors gpt2.safetensors --n-head 12)"));
-  add("export", "convert weights of zerolab for another program", str(kConvertFooter, R"(
-  zerolab model export runs/first/model.safetensors first.bin            # for llm.c)"));
+  add("info", "sizes, parameters, types, heads and metadata of a file");
+  add("import", "convert the weights of another program for zerolab");
+  add("export", "convert weights of zerolab for another program");
 }
 
 }  // namespace zl::cli

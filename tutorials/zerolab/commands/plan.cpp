@@ -39,10 +39,9 @@ struct PlanOptions : RunOptions {
 };
 
 Transport transport_of(const PlanOptions& options) {
-  using Wanted = RunOptions::BackendWish;
-  return options.backend == Wanted::nccl  ? Transport::nccl
-         : options.backend == Wanted::mpi ? Transport::mpi
-                                          : Transport::threads;
+  constexpr auto threads = Transport::threads;
+  constexpr Transport of_wish[] = {threads, threads, Transport::nccl, Transport::mpi};
+  return of_wish[int(options.backend)];
 }
 
 int list_machines(bool json) {
@@ -57,9 +56,9 @@ int list_machines(bool json) {
 
 // The closed formula counts model states alone, for any model on any device.
 void refuse_flags_of_models(const PlanOptions& o) {
-  const bool sizes = o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size;
-  const bool variants =
-      std::ranges::any_of(o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
+  const bool sizes = o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size,
+             variants = std::ranges::any_of(
+                 o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
   for (const auto& [given, flag] :
        {std::pair{o.given("--model") || sizes || !o.init_from.empty(),
                   "--model, the size flags and --init-from"},
@@ -231,15 +230,12 @@ Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
     "\f"
     R"(
 --parameters is the closed formula of model states alone, for any model. --as changes workspace
-only: a CPU packs matrices into buffers, cuBLAS has 32 MiB, some kernels keep partial sums of other
-sizes, and the reference keeps full matrices.
-With --save-every the peaks on the host include what a save takes there.
-With overlap, prefetch, reuse or reproducible sums, a line per stage says what they cost in bytes.
---out DIR gets report.html, a page that plays one step of each stage, and its data report.json.
-Sizes: 64MiB, 80GB; counts: 7.5e9, 124M.
+only: kernels of each device need a different amount. With --save-every the peaks on the host
+include what a save takes there. With overlap, prefetch, reuse or reproducible sums, a line per
+stage says what they cost in bytes. --out DIR gets report.html, a page that plays one step of each
+stage, and its data report.json.
 
 More examples:
-  zerolab plan --model gpt2 --set zero_optimization.overlap_comm=true
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
   zerolab plan --model gpt2-xl --machine h100-sxm --sweep ranks=8,64,512,4096 --stages zero1,zero3
   zerolab plan --model gpt2 --ranks 8 --out plans/gpt2

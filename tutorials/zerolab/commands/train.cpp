@@ -159,6 +159,8 @@ class TrainingRun {
     for (const std::string& note : loaded.notes) tell("note: " + note);
     if (!options_.init_from.empty())
       tell("note: the weights are the checkpoint's, not those of --init-from");
+    if (!spec_.checkpoint.saves() && loaded.position.step < spec_.steps)
+      tell("note: this run saves no checkpoint; add --save-every K to go on from it later");
   }
 
   void at_start(Trainer& training) {
@@ -334,32 +336,24 @@ constexpr const char* kTrainFooter =
 Exit codes: 0 fine, 1 all steps were skipped, 2 usage, 3 out of memory, 4 communication)"
     "\f"
     R"(
-Settings without a flag are given by --config or --set, with DeepSpeed's names:
-  train_micro_batch_size_per_gpu (B, default 4), gradient_accumulation_steps (A, default 1),
-  gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types,
-  zero_optimization with offload_optimizer and offload_param, and the block "zerolab".
-'zerolab config explain' lists all of them, and 'zerolab config init' writes a file.
-steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor and tensorboard print and write as
-in DeepSpeed.
+Settings without a flag are given by --config or --set, with DeepSpeed's names, such as
+gradient_clipping: 'zerolab config explain' lists all, 'zerolab config init' writes a file.
 A flag wins over --set, --set over the file, the file over the defaults: AdamW, lr 1e-3, betas 0.9
 0.999, no weight decay, no clipping.
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
 such as 50us.
 The norm of a step, printed and in metrics.jsonl, is that of its gradient before clipping.
-model.safetensors has the names of Hugging Face's GPT-2. report.html is a page that plays one step,
-with its data report.json. 'zerolab report DIR' makes the page again, also of a run that was killed.
+model.safetensors has the names of Hugging Face's GPT-2. report.html is a page that plays one step;
+'zerolab report DIR' makes it again, also of a run that was killed.
 With --save-every, SIGTERM and Ctrl-C write a checkpoint after the running step. --steps is the step
 at which training ends, so the same command with --resume finishes an interrupted run. Stage,
-ranks, micro-batch and accumulation may change then; model and optimizer may not, data only with
---new-data.
+ranks, micro-batch and accumulation may change then; model and optimizer may not.
 
 More examples:
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
   zerolab train --stage zero2 --ranks 2 --link-bandwidth 100MB/s --trace slow-link.json
 
-Exit code 1: all steps were skipped (0 while a dynamic loss scale is being lowered), or no loss
-scale is small enough. Others: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C,
-143 SIGTERM, 129 SIGHUP)";
+Other exit codes: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C, 143 SIGTERM)";
 
 }  // namespace
 
@@ -375,17 +369,14 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.toggle("--dry-run", "print what activations and workspace should take, too (in --json)",
                options.dry_run);
   flags.group("Text sample at the end", true);
-  flags.add(
-      "--sample", "N", options.sample,
-      [](const std::string& text) { return read_count(text, 0, 1'000'000); },
-      "tokens to generate; 0: none (default 120)");
+  flags.add("--sample", "N", options.sample, count_within(0, 1'000'000),
+            "tokens to generate; 0: none (default 120)");
   flags.add("--prompt", "TEXT", options.prompt, read_prompt,
             "text to continue (default: a line break)");
   flags.add("--temperature", "X", options.temperature, read_real,
             "0: always the most likely token (default 0.8)");
-  flags.add(
-      "--top-k", "K", options.top_k, [](const std::string& text) { return read_count(text, 1); },
-      "choose among the K most likely tokens only (default: all)");
+  flags.add("--top-k", "K", options.top_k, count_within(),
+            "choose among the K most likely tokens only (default: all)");
   flags.group("Output");
   flags.name("--out", "DIR",
              "folder for metrics, weights, report.html and checkpoints (default: none)\f"

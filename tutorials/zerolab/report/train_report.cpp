@@ -114,7 +114,9 @@ std::string sample_text(const TextSample& sample) {
   std::string text = "\n" + text_of(all);
   for (size_t at = 0; (at = text.find('\n', at)) != text.npos; ++at)
     if (at + 1 < text.size() && text[at + 1] != '\n') text.insert(at + 1, "  ");
-  return row("sample", how + ":") + text.substr(1) + (text.ends_with('\n') ? "" : "\n");
+  const char* odd =
+      text.find("\uFFFD") == text.npos ? ":" : ", with \uFFFD for bytes that are no text:";
+  return row("sample", how + odd) + text.substr(1) + (text.ends_with('\n') ? "" : "\n");
 }
 
 std::string skipped_text(const TrainReport& report, int64_t skipped) {
