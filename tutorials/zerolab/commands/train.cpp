@@ -339,8 +339,7 @@ Settings without a flag are given by --config or --set, with DeepSpeed's names:
   gradient_clipping, optimizer, scheduler, fp16, bf16, communication_data_type, data_types,
   zero_optimization with offload_optimizer and offload_param, and the block "zerolab".
 'zerolab config explain' lists all of them, and 'zerolab config init' writes a file.
-steps_per_print, wall_clock_breakdown, comms_logger, csv_monitor and tensorboard print and write as
-in DeepSpeed.
+steps_per_print, comms_logger, csv_monitor and tensorboard print and write as in DeepSpeed.
 A flag wins over --set, --set over the file, the file over the defaults: AdamW, lr 1e-3, betas 0.9
 0.999, no weight decay, no clipping.
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
