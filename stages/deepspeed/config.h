@@ -48,7 +48,6 @@ struct Config : Options {
 
   // Reports
   std::optional<int64_t> steps_per_print;  // at least 1
-  bool wall_clock_breakdown = false;
   CommsLogger comms_logger;
   Monitor csv_monitor, tensorboard;
 

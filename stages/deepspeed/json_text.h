@@ -20,11 +20,10 @@ struct JsonValue {
   double number = 0;
   std::string key;               // of a member of an object
   std::vector<JsonValue> items;  // of an array or an object, in the order of the text
-  int line = 0;                  // from 1; a member has the line of its key
+  int line = 0;                  // from 1; a member has the line of its key; 0: not in a file
   std::string where;             // "ds.json:7", or the --set or flag that gave the value
 
   const JsonValue* find(std::string_view key) const;  // the member of that name, or null
-  bool is_true() const { return kind != Kind::object && text == "true"; }
   bool is_auto() const { return kind == Kind::string && text == "auto"; }
   bool is_absent() const { return kind == Kind::null || is_auto(); }
 };

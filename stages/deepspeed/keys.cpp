@@ -1,7 +1,10 @@
+// What is printed about keys: suggestions, the tables of all keys, the values of one configuration.
+
 #include "stages/deepspeed/keys.h"
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "tensor/error.h"
 
@@ -12,23 +15,21 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-bool in_range(double number, int64_t least, int64_t most) {
-  return number >= double(least) && (most == kMost || number <= double(most));
-}
-
 std::string ConfigKey::path() const { return block.empty() ? key : block + "." + key; }
 
-std::string ConfigKey::type() const { return member.store ? member.store({}) : "anything"; }
+std::string ConfigKey::type() const { return member.store({}); }
 
-std::string ConfigKey::value() const {
-  return member.show ? member.show() : std::string(effect.always);
-}
+std::string ConfigKey::value() const { return member.show ? member.show() : ""; }
 
 const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view block,
                           std::string_view key) {
   for (const ConfigKey& k : keys)
     if (k.block == block && k.key == key) return &k;
   return nullptr;
+}
+
+bool needs_full_recompute(const Config& c) {
+  return c.cpu_checkpointing || c.partition_activations || c.checkpoints > 0;
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
@@ -54,33 +55,57 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 }
 
 std::string config_keys_table() {
-  constexpr const char* use[] = {"", "no effect", "refused", "dead"};
-  const auto cell = [](std::string_view json) { return json.empty() ? "–" : str("`", json, "`"); };
+  const auto cell = [](const std::string& json) { return json.empty() ? "–" : "`" + json + "`"; };
   Config defaults;
-  const auto keys = config_keys(defaults);
-  std::string text, section, names;
-  for (size_t i = 0; keys[i].effect.use != ConfigUse::block; ++i) {
-    const ConfigKey& k = keys[i];
-    const ConfigKey::Effect &effect = k.effect, &next = keys[i + 1].effect;
-    const bool member = bool(k.member.store);
-    const std::string here = !member           ? "Keys without effect"
-                             : k.block.empty() ? "Top level"
-                                               : cell(k.block);
-    if (here != section)
-      text += str(section.empty() ? "" : "\n", "### ", here, "\n\n",
-                  member ? "| key | type | DeepSpeed's default | ours |\n|---|---|---|---|\n"
-                         : "| keys | ours | why |\n|---|---|---|\n");
-    section = here;
-    names += str(names.empty() ? "" : ", ", "`", member ? k.key : k.path(), "`");
-    // A row has all keys of a reason.
-    if (!member && next.reason == effect.reason && next.always == effect.always) continue;
-    text += "| " + names + " | ";
+  std::string text, section = "none";
+  for (const ConfigKey& k : config_keys(defaults)) {
+    if (!k.member.store) break;
+    if (k.block != section)
+      text += str(text.empty() ? "### " : "\n### ", k.block.empty() ? "Top level" : cell(k.block),
+                  "\n\n| key | type | DeepSpeed's default | ours |\n|---|---|---|---|\n");
+    section = k.block;
+    text += str("| ", cell(k.key), " | ", k.type(), " | ", cell(k.deepspeed), " | ",
+                cell(k.value()), " |\n");
+  }
+  text += "\n### Keys without effect\n\n| keys | why |\n|---|---|\n";
+  for (const UnusedKeys& unused : never_used()) {
+    std::string names;
+    for (const ConfigKey& k : keys_of(unused.names))
+      names +=
+          (names.empty() ? "" : ", ") + cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
     text +=
-        member ? str(k.type(), " | ", cell(k.deepspeed), " | ", cell(k.value()), " |\n")
-               : str(cell(effect.always), " | ", use[int(effect.use)], ": ", effect.reason, " |\n");
-    names.clear();
+        str("| ", names, unused.refused ? " | refused: " : " | no effect: ", unused.reason, " |\n");
   }
   return text;
+}
+
+std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
+  Config config = loaded.config, defaults;
+  const std::vector<ConfigKey> keys = config_keys(config), ours = config_keys(defaults);
+  std::vector<ConfigValue> all;
+  std::string off = "none";  // the block that "enabled", its first key, switches off
+  std::set<std::string> refused;
+  for (const UnusedKeys& unused : unused_in(config))
+    if (unused.refused && !unused.used)
+      for (const ConfigKey& key : keys_of(unused.names)) refused.insert(key.path());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const ConfigKey& key = keys[i];
+    if (!key.member.show || refused.contains(key.path()) || key.block == off) continue;
+    const std::string path = key.path(), value = key.value(), default_value = ours[i].value();
+    const bool differ = !key.deepspeed.empty() && key.deepspeed != default_value,
+               theirs = differ && config.defaults == "deepspeed";
+    const auto find = [&](const auto& of, const std::string& other) {
+      return of.contains(path) ? of.at(path) : other;
+    };
+    const std::string origin =
+        find(loaded.origins, theirs ? "default: zerolab.defaults is \"deepspeed\"" : "default");
+    const std::string automatic = find(loaded.automatic, "");
+    if (key.key == "enabled" && value == "false") off = key.block;
+    all.push_back({path, value,
+                   automatic.empty() ? origin : str("auto in ", automatic, ": ", origin),
+                   default_value, key.deepspeed, differ});
+  }
+  return all;
 }
 
 }  // namespace zl

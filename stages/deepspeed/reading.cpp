@@ -4,12 +4,12 @@
 #include <limits>
 
 #include "tensor/io/small_file.h"
+#include "tensor/printable.h"
 
 namespace zl {
 namespace {
 
-using Json = JsonValue::Kind;
-using enum ConfigUse;
+using Kind = JsonValue::Kind;
 using enum ConfigFinding::Severity;
 
 constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
@@ -24,17 +24,15 @@ std::string shown_key(const std::string& key) {
   return key.size() <= 100 ? key : in_quotes(key, 60);
 }
 
-// Whether a value switches its feature off: false, null, "auto", {}, or "enabled" is one of them.
-bool is_off(const JsonValue& value) {
+// Whether a value of a key without effect asks for nothing: it is what zerolab always does, or
+// false, null, "auto", {}, or "enabled" is one of them.
+bool asks_for_nothing(const JsonValue& value, const std::string& always) {
   const JsonValue* enabled = value.find("enabled");
-  return value.is_absent() || value.text == "false" || (enabled && is_off(*enabled)) ||
-         (value.kind == Json::object && value.items.empty());
-}
-
-// Whether this is how zerolab always works.
-bool is_as_always(std::string_view always, const JsonValue& value) {
-  if (always.empty()) return is_off(value);
-  return always == (value.kind == Json::number ? shortest(value.number) : lower_case(value.text));
+  if (!always.empty() && value.kind == Kind::number) return always == str(value.number);
+  if (!always.empty()) return always == lower_case(value.text);
+  return value.is_absent() || value.text == "false" ||
+         (enabled && asks_for_nothing(*enabled, "")) ||
+         (value.kind == Kind::object && value.items.empty());
 }
 
 // JSON, else a string: --set optimizer.type=AdamW needs no quotes. A text that begins with a
@@ -44,12 +42,12 @@ JsonValue value_of_set(const std::string& text, const std::string& where) try {
 } catch (const InputError&) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin != text.npos && (text[begin] == '[' || text[begin] == '{')) throw;
-  return {.kind = Json::string, .text = text, .where = where};
+  return {.kind = Kind::string, .text = text, .where = where};
 }
 
 // The value of the same key.
 void replace(JsonValue& value, JsonValue by) {
-  by.key = std::move(value.key);
+  by.key = value.key;
   value = std::move(by);
 }
 
@@ -57,7 +55,7 @@ void replace(JsonValue& value, JsonValue by) {
 
 void Reading::read_text() {
   if (!source.file.empty()) root = parse_json(read_small_file(source.file, kFile), source.file);
-  require_input(root.kind == Json::object, root.where,
+  require_input(root.kind == Kind::object, root.where,
                 ": a configuration is one JSON object { … }, not ", describe(root));
   for (const std::string& assignment : source.sets) {
     const size_t equals = assignment.find('=');
@@ -77,7 +75,7 @@ void Reading::read_text() {
     const std::string was = value.text.empty() ? describe(value) : value.text;
     if (!value.is_absent() && was != text)
       add_at(value, note, key, str(flag, " ", text, " replaces ", was), true);
-    replace(value, is_string ? JsonValue{.kind = Json::string, .text = text, .where = flag}
+    replace(value, is_string ? JsonValue{.kind = Kind::string, .text = text, .where = flag}
                              : parse_json(text, flag, flag));
   }
 }
@@ -89,8 +87,8 @@ JsonValue& Reading::value_at(const std::string& key, const std::string& where) {
                 " levels");
   JsonValue* value = &root;
   for (size_t begin = 0, end = 0; end != key.npos; begin = end + 1) {
-    if (value->is_absent()) value->kind = Json::object;
-    require_input(value->kind == Json::object, in_quotes(key.substr(0, begin - 1)), " is ",
+    if (value->is_absent()) value->kind = Kind::object;
+    require_input(value->kind == Kind::object, in_quotes(key.substr(0, begin - 1)), " is ",
                   describe(*value), " in ", value->where, ", not an object");
     end = key.find('.', begin);
     const std::string name = key.substr(begin, end - begin);
@@ -102,13 +100,9 @@ JsonValue& Reading::value_at(const std::string& key, const std::string& where) {
   return *value;
 }
 
-const JsonValue* Reading::value(const std::string& name) const {
-  return has(name) && !is_auto(name) && !is_wrong(name) ? seen.at(name).value : nullptr;
-}
-
 void Reading::add_at(const JsonValue& at, Severity severity, const std::string& key,
                      const std::string& text, bool of_flag) {
-  const int line = is_in_file(at) ? at.line : std::numeric_limits<int>::max();
+  const int line = at.line > 0 ? at.line : std::numeric_limits<int>::max();
   loaded.findings.push_back({severity, at.where, text, shown_key(key), of_flag, line});
 }
 
@@ -117,8 +111,7 @@ void Reading::add_text(Severity severity, const std::string& name, const std::st
   std::string near = name;
   while (!near.empty() && !has(near))
     near.resize(near.find('.') == near.npos ? 0 : near.rfind('.'));
-  const Seen here = near.empty() ? Seen{&root, ""} : seen.at(near);
-  add_at(*here.value, severity, near == name ? here.path : name, text);
+  add_at(near.empty() ? root : *seen.at(near).value, severity, name, text);
 }
 
 Config Reading::as_run() const {
@@ -129,85 +122,111 @@ Config Reading::as_run() const {
   return run;
 }
 
-void Reading::walk(const JsonValue& object, const std::string& path, const std::string& block) {
-  std::vector<std::string> blocks;  // after the keys: a type says which parameters there are
-  for (const JsonValue& member : object.items) {
-    const std::string written =
-        str(path, path.empty() ? "" : ".", member.key.empty() ? "\"\"" : member.key);
+void Reading::walk(JsonValue& object, const std::string& block) {
+  // Objects come last: a type says which parameters there are.
+  std::ranges::stable_partition(
+      object.items, [](const JsonValue& member) { return member.kind != Kind::object; });
+  for (JsonValue& member : object.items) {
+    const ConfigKey given{.key = member.key.empty() ? "\"\"" : member.key, .block = block};
     // DeepSpeed knows two names of a key: "stage3_…" without its beginning too.
     const ConfigKey* row = find_key(keys, block, "stage3_" + member.key);
-    if (!row) row = find_key(keys, block, written == "bfloat16" ? "bf16" : member.key);
-    if (!row) unknown(member, written, block);
-    if (!row || member.kind == Json::null) continue;
-    const std::string name = row->path();
-    const auto [at, is_new] = seen.emplace(name, Seen{&member, written});
+    if (!row) row = find_key(keys, block, given.path() == "bfloat16" ? "bf16" : member.key);
+    if (!row) unknown(member, given);
+    if (!row || member.kind == Kind::null) continue;
+    const std::string name = row->path(), type = block + ".type";
+    const auto [at, is_new] = seen.emplace(name, Seen{&member});
     if (!is_new)
-      add_at(member, error, written,
-             str("is the same key as ", at->second.path, "; leave one of the two out"));
+      add_at(member, error, given.path(),
+             "is the same key as " + name + "; leave one of the two out");
     else if (member.is_auto())
       loaded.automatic[name] = member.where;
     else if (row->member.store)
       store(name, *row, at->second);
-    if (is_new && row->effect.use == ConfigUse::block && value(name)) blocks.push_back(name);
+    const bool has_type = block == "scheduler" ? value(type) != nullptr : !is_wrong(type);
+    if (is_new && row->member.store && value(name) && member.kind == Kind::object &&
+        (has_type || row->key != "params"))
+      walk(member, name);
   }
-  const std::string type = block + ".type";
-  const bool has_parameters = block == "scheduler" ? value(type) != nullptr : !is_wrong(type);
-  for (const std::string& name : blocks)
-    if (has_parameters || !name.ends_with(".params")) walk(*value(name), seen.at(name).path, name);
 }
 
 void Reading::store(const std::string& name, const ConfigKey& key, Seen& given) {
-  const JsonValue& value = *given.value;
-  const std::string before = key.value();
-  std::string expected = key.member.store(value);
-  // pydantic reads "false" too; in other blocks any text is true to Python.
-  if (!expected.empty() && value.text == "false" && !std::ranges::count(kLoose, key.block) &&
-      !key.block.ends_with("params"))
-    expected = key.member.store({.kind = Json::boolean, .text = "false"});
-  given.is_default = key.member.show && key.value() == before;
-  if (!expected.empty()) {
-    const std::string nearest = nearest_name(value.text, key.member.names);
-    return add(error, name, "expected ", expected, ", not ", describe(value),
-               nearest.empty() ? "" : str("; did you mean \"", nearest, "\"?"));
-  }
-  const bool same = given.path == name || !is_in_file(value);
-  loaded.origins[name] = value.where + (same ? "" : ": " + given.path);
+  const std::string before = key.value(), expected = key.member.store(*given.value),
+                    nearest = nearest_name(given.value->text, key.member.names);
+  given.is_default = key.value() == before;
+  loaded.origins[name] = given.value->where;
+  if (!expected.empty())
+    add(error, name, "expected ", expected, ", not ", describe(*given.value),
+        nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?");
 }
 
-void Reading::unknown(const JsonValue& member, const std::string& path, const std::string& block) {
+void Reading::unknown(const JsonValue& member, const ConfigKey& given) {
   std::vector<std::string> names, homes;
   for (const ConfigKey& key : keys) {
-    if (key.block == block) names.push_back(key.key);
-    if (key.key == member.key)
-      homes.push_back(key.block.empty() ? "at the top level" : str("in \"", key.block, "\""));
+    if (key.block == given.block) names.push_back(key.key);
+    if (key.key == given.key) homes.push_back(key.block);
   }
-  const bool ignored = std::ranges::count(kLoose, block) > 0;
-  const std::string nearest = nearest_name(member.key, names);
+  const bool ignored = std::ranges::count(kLoose, given.block) > 0;
   std::string text = "unknown key";
-  if (!nearest.empty())
-    text += str("; did you mean \"", nearest, "\"?");
+  if (const std::string nearest = nearest_name(given.key, names); !nearest.empty())
+    text += "; did you mean \"" + nearest + "\"?";
   else if (!homes.empty() && homes.size() <= 2)  // a name in many blocks says nothing
-    text += "; it belongs " + homes[0] + (homes.size() > 1 ? " or " + homes[1] : "");
-  if (block != "zerolab") text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
-  add_at(member, ignored && is_in_file(member) ? warning : error, path, text);
+    text += "; it belongs " + (homes[0].empty() ? "at the top level" : "in \"" + homes[0] + "\"");
+  if (given.block != "zerolab")
+    text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
+  add_at(member, ignored && is_in_file(member) ? warning : error, given.path(), text);
 }
 
 void Reading::judge_unused() {
-  Config run = as_run();
-  for (const ConfigKey& key : config_keys(run)) {
-    const auto& [use, reason, always, any_value] = key.effect;
-    const std::string name = key.path();
-    if (!value(name) || use == honoured || use == block) continue;
-    const JsonValue& given = *value(name);
-    const bool as_always = key.member.show ? seen.at(name).is_default : is_as_always(always, given);
-    if (use == dead)
-      add(as_always || is_off(given) ? warning : error, name,
-          "DeepSpeed 0.19.8 refuses a file with this key; leave it out: ", reason);
-    else if (use == refused && (key.member.store || !as_always))
-      add(error, name, key.member.store ? "" : "cannot be honoured: ", reason);
-    else if (use == noted && (any_value || !as_always))
-      add(note, name, "has no effect: ", reason);
+  for (const auto& all : {unused_in(as_run()), never_used()})
+    for (const auto& [refused, reason, names, used] : all)
+      for (const ConfigKey& key : keys_of(names)) {
+        const std::string name = key.path();
+        if (used || !value(name)) continue;
+        const bool honoured = find_key(keys, key.block, key.key)->member.store != nullptr;
+        if (honoured ? seen.at(name).is_default && !refused
+                     : asks_for_nothing(*value(name), key.always))
+          continue;
+        add(refused ? error : note, name,
+            honoured && refused ? ""
+            : refused           ? "cannot be honoured: "
+                                : "has no effect: ",
+            reason);
+      }
+}
+
+const char* name(ConfigFinding::Severity severity) {
+  constexpr const char* names[] = {"note", "warning", "error"};
+  return names[int(severity)];
+}
+
+std::string to_string(const ConfigFinding& finding) {
+  const bool named = finding.key.empty() || finding.where == "--set " + finding.key;
+  return printable(str(finding.where, ": ", name(finding.severity), ": ",
+                       named ? "" : finding.key + ": ", finding.text));
+}
+
+bool LoadedConfig::ok() const {
+  return std::ranges::count(findings, error, &ConfigFinding::severity) == 0;
+}
+
+LoadedConfig load_config(const ConfigSource& source) {
+  LoadedConfig loaded;
+  Reading reading{source, loaded};
+  reading.read_text();
+  const JsonValue* ours = reading.root.find("zerolab");
+  const JsonValue* defaults = ours ? ours->find("defaults") : nullptr;
+  for (const ConfigKey& key : reading.keys)
+    if (defaults && defaults->text == "deepspeed" && !key.deepspeed.empty())
+      key.member.store(parse_json(key.deepspeed, "the table"));
+  if (!source.file.empty()) {
+    loaded.config.gradient_clipping = 1.0;
+    reading.derive("gradient_clipping", "DeepSpeed's default, as a file is given");
   }
+  reading.walk(reading.root, "");
+  apply_rules(reading);
+  reading.judge_unused();
+  std::ranges::stable_sort(loaded.findings, {}, &ConfigFinding::line);
+  return loaded;
 }
 
 }  // namespace zl

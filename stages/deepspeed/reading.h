@@ -17,9 +17,8 @@ struct Reading {
 
   // Reads the file, and applies each --set and flag to it. A wrong --set is a finding.
   void read_text();
-  // Stores every value that fits its key, with findings about the others. `block`: the name of the
-  // block that has the path.
-  void walk(const JsonValue& object, const std::string& path, const std::string& block);
+  // Stores every value that fits its key, with findings about the others.
+  void walk(JsonValue& object, const std::string& block);
   // Findings about values that nothing uses in the run that the settings give.
   void judge_unused();
 
@@ -29,12 +28,10 @@ struct Reading {
   bool is_wrong(const std::string& name) const { return has(name) && seen.at(name).wrong; }
   // The value if it is given and fits; else null, also if it is "auto", so that a rule can take the
   // default of a key that is absent.
-  const JsonValue* value(const std::string& name) const;
-  bool is_on(const std::string& name) const { return value(name) && value(name)->is_true(); }
-  // Else --set or a flag gives it.
-  bool is_in_file(const JsonValue& value) const {
-    return value.where.starts_with(source.file + ":");
+  const JsonValue* value(const std::string& name) const {
+    return has(name) && !is_auto(name) && !is_wrong(name) ? seen.at(name).value : nullptr;
   }
+  bool is_on(const std::string& name) const { return value(name) && value(name)->text == "true"; }
 
   // A finding at the key; if that is absent, at the block.
   void add(Severity severity, const std::string& name, const auto&... text) {
@@ -55,13 +52,12 @@ struct Reading {
   // A key that is there. Its value is what read_text() read.
   struct Seen {
     const JsonValue* value;
-    std::string path;         // as it is written: "bfloat16.enabled" of the name "bf16.enabled"
     bool wrong = false;       // it has an error, such as a value that does not fit
     bool is_default = false;  // as if it were absent
   };
   void store(const std::string& name, const ConfigKey& key, Seen& given);
   JsonValue& value_at(const std::string& key, const std::string& where);
-  void unknown(const JsonValue& member, const std::string& path, const std::string& block);
+  void unknown(const JsonValue& member, const ConfigKey& given);
 
   const ConfigSource& source;
   LoadedConfig& loaded;  // has the defaults; what is read goes there

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "dist/run_ranks.h"
 #include "stages/deepspeed/reading.h"
 #include "stages/stage_file.h"
 #include "stages/variants/presets.h"
@@ -14,67 +13,56 @@ namespace {
 
 using enum ConfigFinding::Severity;
 
-// Batch sizes: train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps *
-// ranks. Two of the three keys give the third. One gives the others, with floor division.
-
 constexpr char kTrain[] = "train_batch_size", kMicro[] = "train_micro_batch_size_per_gpu";
 constexpr char kAccumulation[] = "gradient_accumulation_steps";
 
+// train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks. Two of
+// the three keys give the third. One gives the others, with floor division.
 void apply_batch(Reading& r) {
   for (const char* key : {kTrain, kMicro, kAccumulation})
     if (r.is_wrong(key)) return;  // arithmetic with it would only confuse
   Config& c = r.config;
-  const int64_t ranks = readers(c, r.source.ranks), train = c.train_batch_size, most = 1 << 20;
+  const int64_t ranks = readers(c, r.source.ranks);
+  int64_t& train = c.train_batch_size;
   const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation);
   const std::string over = str(ranks, ranks == 1 ? " rank" : " ranks");
-  if (train == 0) {
-    const std::string product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
-    c.train_batch_size = c.micro_batch * c.accumulation * ranks;
-    r.derive(kTrain, product);
-    const bool automatic = r.is_auto(kTrain) || r.is_auto(kMicro);
-    if (!micro && !r.source.file.empty())
-      r.add(
-          automatic ? note : warning, kTrain, "this and ", kMicro,
-          automatic ? " are \"auto\" or absent" : " are absent, and DeepSpeed refuses such a file",
-          "; zerolab takes ", product, " = ", c.train_batch_size);
-    return;
-  }
   // What is given makes steps of multiples of this.
-  const int64_t per_rank = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1),
-                unit = per_rank * ranks, below = train / unit * unit;
+  const int64_t unit = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1) * ranks,
+                below = train / unit * unit;
   const std::string factors =
       str(over, micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
           accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "", " = ", unit);
-  if (!micro) {
+  if (train == 0) {
+    const std::string product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
+    train = c.micro_batch * c.accumulation * ranks;
+    r.derive(kTrain, product);
+    if (!micro && !r.source.file.empty())
+      r.add(r.is_auto(kTrain) || r.is_auto(kMicro) ? note : warning, kTrain, "this and ", kMicro,
+            " are absent or \"auto\", and DeepSpeed needs one of them; zerolab takes ", product,
+            " = ", train);
+  } else if (micro && accumulation && train != unit) {
+    r.add(error, kTrain, train, " is not ", factors, ". Use ", unit, ", or leave one of them out");
+  } else if (train != below) {
+    r.add(error, kTrain, train, " is not a multiple of ", factors, ". Use ",
+          below > 0 ? str(below, " or ") : "", below + unit);
+  } else if (!micro) {
     c.micro_batch = train / ranks / c.accumulation;
     r.derive(kMicro, train, " / ", over, " / ", c.accumulation);
   } else if (!accumulation) {
     c.accumulation = train / c.micro_batch / ranks;
     r.derive(kAccumulation, train, " / ", c.micro_batch, " / ", over);
   }
-  const bool other_ranks = train % per_rank == 0 && train / per_rank <= kMostRanks;
-  if (micro && accumulation && train != unit)
-    r.add(error, kTrain, train, " is not ", factors, ". Use ", unit, ", leave one of the three out",
-          other_ranks ? str(", or run with --ranks ", train / per_rank) : "");
-  else if (train % unit != 0)
-    r.add(error, kTrain, train,
-          micro || accumulation ? " is not a multiple of " + factors
-                                : " cannot be split evenly over " + over,
-          ". Use ", below > 0 ? str(below, " or ") : "", below + unit);
-  else if (std::max(c.micro_batch, c.accumulation) > most)
-    r.add(error, kTrain, train, " is more than ", most, " for ", micro ? kAccumulation : kMicro);
 }
 
 void apply_optimizer(Reading& r) {
   OptimizerConfig& o = r.config.optimizer;
-  const std::string params = "optimizer.params.", torch = params + "torch_adam",
-                    decay = params + "weight_decay";
+  const std::string torch = "optimizer.params.torch_adam", decay = "optimizer.params.weight_decay";
   const JsonValue *block = r.value("optimizer"), *type = r.value("optimizer.type");
-  if (block && r.is_in_file(*block) && !r.has("optimizer.type"))
+  if (block && block->line > 0 && !r.has("optimizer.type"))
     r.add(note, "optimizer.type", "is absent: zerolab uses AdamW; DeepSpeed creates no optimizer");
   if (!o.decoupled && (!type || lower_case(type->text) == "adamw")) {  // "Adam" means AdamW too
     o.decoupled = true;
-    r.add(warning, params + "adam_w_mode",
+    r.add(warning, "optimizer.params.adam_w_mode",
           "false has no effect with the type AdamW, as in DeepSpeed: use \"Adam\"");
   }
   // torch.optim.AdamW has another default than torch.optim.Adam and DeepSpeed's own classes.
@@ -91,13 +79,12 @@ void apply_scheduler(Reading& r) {
   if (r.has("scheduler") && !r.has("scheduler.type"))
     r.add(warning, "scheduler.type", "is absent: there is no schedule, as in DeepSpeed");
   if (s.kind == ScheduleKind::constant) return;
-  if (!warmup && !r.value(total)) {
+  if (!warmup && r.is_auto(total)) {
     s.total_num_steps = r.config.steps;
     r.derive(total, "the run's steps");
-    if (r.is_auto(total))
-      r.add(note, total, "is \"auto\": ", s.total_num_steps, ", the steps of this run");
-    else if (!r.is_wrong(total))
-      r.add(error, total, "is required: the step at which the rate reaches its end");
+    r.add(note, total, "is \"auto\": ", s.total_num_steps, ", the steps of this run");
+  } else if (!warmup && !r.has(total)) {
+    r.add(error, total, "is required: the step at which the rate reaches its end");
   }
   if (r.value(most) || !(warmup || r.is_auto(most))) return;
   s.warmup_max_lr = r.config.optimizer.lr;  // WarmupDecayLR's default is 0.001
@@ -105,22 +92,12 @@ void apply_scheduler(Reading& r) {
 }
 
 void apply_precision(Reading& r) {
-  Config& c = r.config;
+  const char* automatic = r.is_auto("bf16.enabled") ? "bf16.enabled" : "fp16.enabled";
   if (r.is_on("fp16.enabled") && r.is_on("bf16.enabled"))
     r.add(error, "bf16.enabled", "fp16 is enabled too; leave one of the two out");
-  const char* automatic = r.is_auto("bf16.enabled") ? "bf16.enabled" : "fp16.enabled";
-  if (r.is_auto(automatic) && c.precision == Dtype::f32 && !r.source.precision)
+  if (r.is_auto(automatic) && r.config.precision == Dtype::f32 && !r.source.precision)
     r.add(note, automatic, "is \"auto\": fp32 is taken; --precision chooses another type");
-  const std::string sum = "data_types.grad_accum_dtype";
-  const Dtype precision = r.as_run().precision;
-  // The scale and its reciprocal must be normal fp32 numbers.
-  if (const double n = c.loss_scale.static_scale; n != 0 && (n < 0x1p-126 || n > 0x1p126))
-    r.add(error, "fp16.loss_scale", "expected 0 or a number from 2^-126 to 2^126, not ", n);
-  if (precision != Dtype::f16) c.loss_scale = {};
-  if (c.loss_scale.min_scale < 1)  // files that scale nothing have 0
-    r.add(error, "fp16.min_loss_scale", "must be at least 1 where losses are scaled");
-  if (c.grad_accum_dtype.value_or(Dtype::f32) != Dtype::f32 && c.grad_accum_dtype != precision)
-    r.add(error, sum, r.value(sum)->text, " is neither fp32 nor the type of this run's gradients");
+  if (r.as_run().precision != Dtype::f16) r.config.loss_scale = {};
 }
 
 const std::string kZero = "zero_optimization.";
@@ -128,10 +105,7 @@ const std::string kZero = "zero_optimization.";
 // A preset chooses the stage that it changes.
 void apply_preset(Reading& r) {
   Config& c = r.config;
-  if (r.as_run().as != "deepspeed-3") {
-    c.persistence_threshold.reset();
-    r.derive(kZero + "stage3_param_persistence_threshold", "zerolab shards every parameter");
-  }
+  if (r.as_run().as != "deepspeed-3") c.persistence_threshold.reset();
   const Preset* preset = find_preset(c.as);
   if (preset == nullptr) return;
   if (r.value(kZero + "stage") && c.stage != preset->parent)
@@ -150,86 +124,69 @@ void apply_variants(Reading& r) {
   const ConfigSource& s = r.source;
   if (c.ranks_per_node == 1) c.ranks_per_node = 0;  // DeepSpeed's 1: off
   if (c.stage != StageKind::zero3 || !c.as.empty() || (s.stage && !s.several_stages)) return;
+  const auto given = [](int64_t flag, int64_t key) { return flag > 0 ? flag : key; };
+  const struct {
+    std::string key;
+    bool chosen;
+    const char* stage;
+    int64_t group;  // which divides the ranks
+  } keys[] = {{kZero + "zero_quantized_weights", c.zero_quantized_weights, "zero3_qwz", 1},
+              {kZero + "zero_quantized_gradients", c.zero_quantized_gradients, "zero3_qgz", 1},
+              {kZero + "zero_hpz_partition_size", c.ranks_per_node > 0, "zero3_hpz",
+               given(s.ranks_per_node, c.ranks_per_node)},
+              {"zerolab.replicas", c.replicas > 1, "hsdp", given(s.replicas, c.replicas)}};
   std::string first;
-  // `group` divides the ranks.
-  const auto choose = [&](bool given, const std::string& key, const char* stage, int64_t group) {
-    if (!given) return;
+  for (const auto& [key, chosen, stage, group] : keys) {
+    if (!chosen) continue;
     if (!first.empty())
-      return r.add(error, key, "this key and ", first,
-                   " each select a stage, and no stage does both; keep one, or give --stage ",
-                   stage);
-    first = key;
-    if (s.several_stages) return;
-    c.stage = StageKind(stage);
-    if (s.ranks > 1 && s.ranks % group != 0)
+      r.add(error, key, "this key and ", first,
+            " each select a stage, and no stage does both; keep one, or give --stage ", stage);
+    else if (!s.several_stages && s.ranks > 1 && s.ranks % group != 0)
       r.add(error, key, group, " does not divide ", s.ranks, " ranks");
-  };
-  choose(c.zero_quantized_weights, kZero + "zero_quantized_weights", "zero3_qwz", 1);
-  choose(c.zero_quantized_gradients, kZero + "zero_quantized_gradients", "zero3_qgz", 1);
-  choose(c.ranks_per_node > 0, kZero + "zero_hpz_partition_size", "zero3_hpz",
-         s.ranks_per_node > 0 ? s.ranks_per_node : c.ranks_per_node);
-  choose(c.replicas > 1, "zerolab.replicas", "hsdp", s.replicas > 0 ? s.replicas : c.replicas);
+    if (first.empty() && !s.several_stages) c.stage = StageKind(stage);
+    first = key;
+  }
 }
 
 void apply_offload(Reading& r) {
   Config& c = r.config;
-  const std::string optimizer = kZero + "offload_optimizer", param = kZero + "offload_param",
-                    old = kZero + "cpu_offload";  // the name that offload_optimizer had
-  if (r.value(old) && r.has(optimizer)) {
+  const std::string old = kZero + "cpu_offload";  // the name that offload_optimizer had
+  if (r.value(old) && r.has(kZero + "offload_optimizer")) {
     r.add(error, old, "leave it out: offload_optimizer replaces it, and is given too");
   } else if (r.value(old)) {
     r.add(warning, old, "is deprecated: write \"offload_optimizer\": {\"device\": \"",
           name(c.offload_optimizer), "\"}");
-    r.loaded.origins[optimizer + ".device"] = r.value(old)->where + ": " + old;
+    r.loaded.origins[kZero + "offload_optimizer.device"] = r.value(old)->where + ": " + old;
   }
-  const auto check_folder = [&](const std::string& block, OffloadDevice device, std::string& path) {
-    if (device != OffloadDevice::nvme)
-      path.clear();
-    else if (path.empty())
-      r.add(error, block + ".device", "nvme needs nvme_path: the folder in which the file is made");
-  };
-  check_folder(optimizer, c.offload_optimizer, c.nvme_path);
-  check_folder(param, c.offload_param, c.param_nvme_path);
-  if (c.nvme_path.empty())
-    c.nvme_path = c.param_nvme_path;
-  else if (!c.param_nvme_path.empty() && c.param_nvme_path != c.nvme_path)
-    r.add(error, param + ".nvme_path", "is ", c.param_nvme_path, ", but offload_optimizer's is ",
-          c.nvme_path, ": a rank makes one file; write the same");
+  if (c.offload_optimizer != OffloadDevice::nvme) c.nvme_path.clear();
+  if (c.offload_param != OffloadDevice::nvme) c.param_nvme_path.clear();
+  if (c.nvme_path.empty()) c.nvme_path = c.param_nvme_path;
   c.swap.sub_group_size = std::max<int64_t>(c.swap.sub_group_size, 1);  // DeepSpeed takes 0
-  if (c.offload_param != OffloadDevice::none && r.as_run().stage == StageKind("zero3_qwz"))
-    r.add(error, param, "leave it out: zero3_qwz quantizes its parameter shard on the device");
 }
 
 // Each key asks for activation checkpointing, so that it selects what zerolab calls "full".
 void apply_activations(Reading& r) {
   Config& c = r.config;
-  const std::string recompute = "zerolab.recompute";
-  if (c.partition_activations && !c.replicated_micro_batches) {
+  if (!c.replicated_micro_batches) {
     c.partition_activations = false;
     r.loaded.origins.erase("activation_checkpointing.partition_activations");
   }
-  if (!c.cpu_checkpointing && c.checkpoints == 0 && !c.partition_activations) return;
-  if (r.value(recompute) && c.recompute != Recompute::full)
-    r.add(error, recompute, "is \"", name(c.recompute), "\", and activation_checkpointing needs ",
-          "\"full\"; write that, or leave one of the two out");
+  if (!needs_full_recompute(c) || r.value("zerolab.recompute")) return;
   c.recompute = Recompute::full;
-  if (!r.value(recompute)) r.derive(recompute, "activation_checkpointing asks for it");
+  r.derive("zerolab.recompute", "activation_checkpointing asks for it");
 }
 
 }  // namespace
 
+int readers(const Config& config, int ranks) { return config.replicated_micro_batches ? 1 : ranks; }
+
 void apply_rules(Reading& r) {
-  Config& c = r.config;
-  if (!c.ordered && !c.reproducible)
-    r.add(note, "zerolab.ordered",
-          "false lets NCCL or MPI choose the order of sums, so stages agree except for rounding; "
-          "ranks without them still add in rank order");
   for (const auto apply : {apply_batch, apply_optimizer, apply_scheduler, apply_precision,
                            apply_preset, apply_variants, apply_offload, apply_activations})
     apply(r);
   // Absent and null mean DeepSpeed's default: true in stage 3 and false elsewhere.
-  if (c.defaults == "deepspeed" && !r.value(kZero + "overlap_comm"))
-    c.overlap.overlap_comm = shards_parameter(r.as_run().stage);
+  if (r.config.defaults == "deepspeed" && !r.value(kZero + "overlap_comm"))
+    r.config.overlap.overlap_comm = shards_parameter(r.as_run().stage);
 }
 
 }  // namespace zl

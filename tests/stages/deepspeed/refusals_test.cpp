@@ -39,7 +39,7 @@ TEST_CASE("a wrong type or value of an honoured key is an error that names the v
       {".reduce_bucket_size=5.5", "error: expected a whole number of at least 1, not 5.5"},
       {".sub_group_size=0", "note: has no effect: it is for the device nvme"},
       {".allgather_bucket_size=1e19", "error: expected a whole number of at least 0, not 1e19"},
-      {".max_live_parameters=0.5", "error: expected a whole number of at least 0, not 0.5"},
+      {".stage3_max_live_parameters=0.5", "error: expected a whole number of at least 0, not 0.5"},
       {"fp16.loss_scale_window=many",
        "error: expected a whole number of at least 1, not the "
        "string \"many\""},
@@ -95,7 +95,7 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
           "[stages]") {
   const std::string out_of_range = "error: expected 0 or a number from 2^-126 to 2^126";
   for (const char* scale : {"1e-38", "1e39", "1e300", "5e-324", "8.6e37"})
-    check({{str("fp16.loss_scale=", scale).c_str(), out_of_range.c_str()}});
+    check({{str("fp16.enabled=true; fp16.loss_scale=", scale).c_str(), out_of_range.c_str()}});
   for (const char* power : {"127", "-127", "1000000"})
     check({{str("fp16.initial_scale_power=", power).c_str(),
             "error: expected a whole number from -126 to 126"}});
@@ -112,7 +112,7 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
       {"fp16.enabled=true; fp16.hysteresis=0", ""},  // it never halves the scale
       {"bf16.enabled=false; bfloat16.enabled=true",
        "error: bfloat16: is the same key as bf16; leave one of the two out"},
-      {"bfloat16.enable=true", "error: unknown key; did you mean \"enabled\"?"},
+      {"bf16.enable=true", "error: unknown key; did you mean \"enabled\"?"},
       {"fp16.fp16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_master_weights_and_grads=true", "error: cannot be honoured: "},
       {"bf16.bf16_optimizer_states=true", "error: cannot be honoured: "},
@@ -124,7 +124,7 @@ TEST_CASE("a precision that cannot be had is refused, and what it does not use i
       {"torch_autocast.enbled=true", "error: unknown key; did you mean \"enabled\"?"},
       {"fp16.auto_cast=true", "note: has no effect: "},
       {"bf16.immediate_grad_update=true", "note: has no effect: "},
-      {"bf16.enabled=true; data_types.grad_accum_dtype=fp16", "error: fp16 is neither fp32 nor"},
+      {"bf16.enabled=true; data_types.grad_accum_dtype=fp16", "error: is neither fp32 nor"},
       {"data_types.grad_accum_dtype=bf16", "error: "},
   });
   CHECK(with("fp16.enabled=true; fp16.hysteresis=0").config.loss_scale.hysteresis == 0);
@@ -165,7 +165,7 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
   CHECK(said(other, "a rank makes one file"));
   CHECK(said(".stage=2; .offload_param.device=cpu", "has no effect: it is for stage 3"));
   CHECK(with(".stage=2; .offload_param.device=cpu").ok());
-  for (const char* key : {".nvme_path=/fast", ".pipeline_read=true", ".pipeline_write=true"})
+  for (const char* key : {".nvme_path=/fast", ".pipeline_read=false", ".pipeline_write=false"})
     CHECK(said(str(".stage=2; .offload_optimizer.device=cpu; .offload_optimizer", key),
                "has no effect: it is for the device nvme"));
   const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true";
@@ -175,8 +175,8 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
 TEST_CASE("what contradicts overlap, activation checkpointing or reproducible sums has a finding",
           "[stages]") {
   for (int stage = 0; stage < 3; ++stage)
-    for (const char* key : {"stage3_prefetch_bucket_size", "prefetch_bucket_size",
-                            "stage3_max_live_parameters", "max_reuse_distance"}) {
+    for (const char* key : {"stage3_prefetch_bucket_size", "stage3_max_live_parameters",
+                            "stage3_max_reuse_distance"}) {
       const std::string here = str(".stage=", stage, "; .", key, "=5"),
                         note = "note: has no effect: it is for stage 3",
                         in_3 = str(".stage=3; .", key, "=5");
@@ -199,7 +199,7 @@ TEST_CASE("what contradicts overlap, activation checkpointing or reproducible su
        "error: is the same key as zero_optimization.stage3_prefetch_bucket_size; leave one of the "
        "two out"},
       {"activation_checkpointing.number_checkpoints=2; zerolab.recompute=none",
-       "error: is \"none\", and activation_checkpointing needs \"full\""},
+       "error: activation_checkpointing needs \"full\""},
       {"activation_checkpointing.number_checkpoints=0", "error: "},
       {"activation_checkpointing.partition_activations=true",
        "note: has no effect: ranks read different micro-batches, so none holds a copy"},
@@ -226,19 +226,19 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
       {".zenflow={}", "error: cannot be honoured: ZenFlow"},
       {R"(.zenflow={"topk_ratio": 0.1, "update_interval": 4})",
        "error: cannot be honoured: ZenFlow"},
-      {"sparse_gradients=true", "error: DeepSpeed 0.19.8 refuses"},
-      {"sparse_gradients=false", "warning: DeepSpeed 0.19.8 refuses"},
-      {".grad_hooks=true", "error: DeepSpeed 0.19.8 refuses"},
-      {".grad_hooks=false", "warning: DeepSpeed 0.19.8 refuses"},
+      {"sparse_gradients=true", "error: cannot be honoured: DeepSpeed 0.19.8 refuses"},
+      {"sparse_gradients=false", ""},
+      {".grad_hooks=true", "error: cannot be honoured: DeepSpeed 0.19.8 refuses"},
+      {".grad_hooks=false", ""},
       {".legacy_stage1=true", "note: has no effect: zerolab has no such mechanism"},
-      {".mics_shard_size=-1", "warning: DeepSpeed 0.19.8 refuses"},
+      {".mics_shard_size=-1", ""},
       {R"(comms_logger={"enabled": true, "prof_ops": ["all_reduce"]})",
        "note: comms_logger.prof_ops: has no effect: prof_all is true"},
       {R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 1}})", ""},
       {"tensor_parallel.tp_size=1", "error: unknown key; it belongs in \"tensor_parallel.tp\""},
       {"tensor_parallel.tp.size=1", "error: unknown key"},
       {"tensor_parallel.tp.enable=true", "error: unknown key"},
-      {"tensor_parallel.dtype=fp16", "error: DeepSpeed 0.19.8 refuses a file with this key"},
+      {"tensor_parallel.dtype=fp16", "error: cannot be honoured: DeepSpeed 0.19.8 refuses"},
       {"data_efficiency.enabled=true", "error: cannot be honoured: sequences are read in order"},
       {"data_efficiency.seed=1234", "note: has no effect: "},
       {"data_efficiency=false", "error: expected an object, not false"},
@@ -252,7 +252,6 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
     CHECK(says(with(set), "--set ", "_size: cannot be honoured: there is no tensor parallelism"));
   }
   CHECK(says(with("amp.enabled=true"), "--set amp",
-             "error: amp: DeepSpeed 0.19.8 refuses a file with this key; leave it out: DeepSpeed "
-             "removed Apex AMP"));
-  CHECK((with("amp.enabled=auto").ok() && with("amp.enabled=auto").findings.size() == 1));
+             "error: amp: cannot be honoured: DeepSpeed 0.19.8 refuses this key"));
+  CHECK(with("amp.enabled=auto").findings.empty());
 }

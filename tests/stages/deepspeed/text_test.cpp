@@ -127,10 +127,11 @@ TEST_CASE("text that is not a JSON object is refused with one sentence and its l
   CHECK(refused("{\"a\": 1\n\"b\": 2}",
                 ":2: expected \",\" or \"}\" inside the object that line 1 opens"));
   CHECK(refused("{} {}", "expected the end of the text after the JSON value, not \"{\""));
-  CHECK(refused("{\"a\": 1,,}", "expected a key in double quotes, not \",\""));
+  CHECK(refused("{\"a\": 1,,}",
+                "expected a key in double quotes inside the object that line 1 opens, not \",\""));
   CHECK(refused("{\n  stage: 2}",
-                ":2: expected a key in double quotes, not \"stage\" (HJSON without quotes is not "
-                "supported)"));
+                ":2: expected a key in double quotes inside the object that line 1 opens, not "
+                "\"stage\""));
   CHECK(refused("{\"a\": abc}",
                 "expected true, false, null, a number or a string in double quotes, not "
                 "\"abc\""));
@@ -141,10 +142,9 @@ TEST_CASE("numbers and words that are not JSON are named", "[stages]") {
   for (const char* value : {"NaN", "Infinity", "-Infinity"})
     CHECK(refused(std::string("{\"a\": ") + value + "}",
                   "a number or a string in double quotes, not \"" + std::string(value)));
-  for (const char* value : {"1e400", "-1e400"})
-    CHECK(refused(std::string("{\"a\": ") + value + "}", " is too large for a number"));
-  CHECK(refused("{\"a\": 1" + std::string(400, '0') + "}", " is too large for a number"));
-  for (const char* value : {"01", ".5", "+1", "0x10", "1.", "1e", "--1", "1e400abc"})
+  CHECK(refused("{\"a\": 1" + std::string(400, '0') + "}", "a number or a string in double"));
+  for (const char* value :
+       {"1e400", "-1e400", "01", ".5", "+1", "0x10", "1.", "1e", "--1", "1e400abc"})
     CHECK(refused(std::string("{\"a\": ") + value + "}",
                   "a number or a string in double quotes, not \"" + std::string(value)));
   CHECK(refused("{\"a\": True}", "expected true, false, null, a number"));

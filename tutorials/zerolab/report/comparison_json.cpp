@@ -123,7 +123,7 @@ uint64_t data_hash(const RunSetup& setup) {
 // What of the configuration decides results: neither reports, nor what has a place elsewhere.
 Json configuration(const RunSetup& setup) {
   static const std::regex elsewhere(
-      "steps_per_print|wall_clock_breakdown|(comms_logger|csv_monitor|tensorboard)\\..*|"
+      "steps_per_print|(comms_logger|csv_monitor|tensorboard)\\..*|"
       "zerolab\\.(steps|seed|model|data)|zero_optimization\\.stage|.*batch.*|gradient_accumulation_"
       "steps");
   Json json = Json::object();

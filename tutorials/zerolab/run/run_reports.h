@@ -1,7 +1,6 @@
-// The reports that DeepSpeed's keys ask for: steps_per_print,
-// wall_clock_breakdown, comms_logger, csv_monitor, tensorboard. They are made
-// from event streams and step records and change nothing in a run. Rank 0
-// prints lines to stderr.
+// The reports that DeepSpeed's keys ask for: steps_per_print, comms_logger,
+// csv_monitor, tensorboard. They are made from event streams and step records
+// and change nothing in a run. Rank 0 prints lines to stderr.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +12,7 @@
 
 #include "dist/flight_recorder.h"
 #include "dist/trace/call_times.h"
-#include "stages/train/phase_times.h"
+#include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/monitors/monitor_files.h"
@@ -34,7 +33,6 @@ class RunReports {
         progress_(progress),
         ranks_(size_t(setup.spec.ranks)) {
     listen_to_calls(first);
-    if (config_.wall_clock_breakdown) ranks_[0].phases.emplace();
     if (!first) return;
     for (const auto& [key, monitor] :
          {std::pair("csv_monitor", config_.csv_monitor), {"tensorboard", config_.tensorboard}})
@@ -45,7 +43,7 @@ class RunReports {
     StepRecord any;
     if (spec_.eval_every > 0) any.eval_loss = 0;
     std::vector<std::string> names;
-    for (const auto& [name, value] : values(any, 0, 0, {})) names.push_back(name);
+    for (const auto& [name, value] : values(any, 0, 0)) names.push_back(name);
     csv_.emplace(config_.csv_monitor, names);
   }
   RunReports(const RunReports&) = delete;  // the ranks' listeners hold its address
@@ -59,37 +57,32 @@ class RunReports {
       rank0_ = &training;
       skipped_ = training.steps() - training.engine().updates();  // before a resume
     }
-    if (!of_rank.phases && !of_rank.calls) return;
+    if (!of_rank.calls) return;
     Backend& device = training.memory().backend();
     training.comm().events().listen([&of_rank, &device](const Event& event) {
       if (!of_rank.counting) return;  // the text sample after the last step
       Event seen = event;
-      const bool bounds_time = event.kind == EventKind::phase ||
-                               event.kind == EventKind::collective_begin ||
-                               event.kind == EventKind::collective_end;
+      const bool bounds_time =
+          event.kind == EventKind::collective_begin || event.kind == EventKind::collective_end;
       if (!device.host_addressable() && bounds_time) {  // waits for the GPU, as DeepSpeed does
         device.synchronize();
         seen.nanoseconds = steady_nanoseconds();
       }
-      if (of_rank.phases) of_rank.phases->see(seen);
-      if (of_rank.calls && event.phase != std::string_view("evaluate")) of_rank.calls->see(seen);
+      if (event.phase != std::string_view("evaluate")) of_rank.calls->see(seen);
     });
   }
   void on_step(const StepRecord& record) {
     // DeepSpeed writes the learning rate after the scheduler's step: the next
     // step's.
     const double next_lr = rank0_->engine().learning_rate();
-    StepTimes times;
     skipped_ += record.skipped;
     if (progress_ && config_.steps_per_print && record.step % *config_.steps_per_print == 0)
       print(deepspeed_line(record.step, next_lr));
-    if (ranks_[0].phases) print(time_line(times = ranks_[0].phases->take()));
     const int64_t samples =
         record.step * config_.micro_batch * config_.accumulation * readers(config_, spec_.ranks);
     const auto write = [&](auto& files) {
       if (files) try {
-          for (const auto& [value, number] :
-               values(record, next_lr, rank0_->engine().loss_scale(), times))
+          for (const auto& [value, number] : values(record, next_lr, rank0_->engine().loss_scale()))
             files->add(value, samples, number);
         } catch (const OutputError& e) {
           files.reset();
@@ -126,7 +119,6 @@ class RunReports {
  private:
   // Of one rank; used by its thread only until all have ended.
   struct Readers {
-    std::optional<PhaseTimes> phases;
     std::optional<CallTimes> calls;
     bool counting = true;  // until the last step has ended
   };
@@ -171,17 +163,10 @@ class RunReports {
   // What monitors write. DeepSpeed's pipeline engine writes train_loss and
   // eval_loss, all its engines the others.
   std::vector<std::pair<std::string, double>> values(const StepRecord& record, double next_lr,
-                                                     double next_scale,
-                                                     const StepTimes& times) const {
+                                                     double next_scale) const {
     std::vector<std::pair<std::string, double>> all{{"lr", next_lr}, {"train_loss", record.loss}};
     if (config_.precision == Dtype::f16) all.emplace_back("loss_scale", next_scale);
     if (record.eval_loss) all.emplace_back("eval_loss", *record.eval_loss);
-    if (config_.wall_clock_breakdown)
-      all.insert(all.end(), {{"elapsed_time_ms_forward", times.forward},
-                             {"elapsed_time_ms_backward", times.backward()},
-                             {"elapsed_time_ms_backward_inner", times.backward_inner},
-                             {"elapsed_time_ms_backward_allreduce", times.backward_allreduce},
-                             {"elapsed_time_ms_step", times.step}});
     return all;
   }
 

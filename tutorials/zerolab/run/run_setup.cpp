@@ -163,7 +163,6 @@ LoadedConfig load_settings(const RunOptions& options, int ranks) {
 void note_reports_of_train(const Config& config, const char* command) {
   std::string keys;
   for (const auto& [asked, key] : {std::pair(config.steps_per_print.has_value(), "steps_per_print"),
-                                   {config.wall_clock_breakdown, "wall_clock_breakdown"},
                                    {config.comms_logger.enabled, "comms_logger"},
                                    {config.csv_monitor.enabled, "csv_monitor"},
                                    {config.tensorboard.enabled, "tensorboard"}})
