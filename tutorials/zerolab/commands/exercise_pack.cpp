@@ -42,7 +42,8 @@ constexpr const char* kParts[] = {
     "LICENSE",       "zl",         "autograd",       "cmake",
     "dist",          "nn",         "optim",          "stages",
     "tensor",        "tutorials"};
-constexpr const char* kTeachersParts[] = {"README.md", "CONTRIBUTING.md", "tests"};
+constexpr const char* kTeachersParts[] = {"README.md",    "CONTRIBUTING.md",        "CHANGELOG.md",
+                                          "CITATION.cff", "THIRD_PARTY_NOTICES.md", "tests"};
 // Students get no files with other names, such as backups and archives.
 const std::set<std::string> kPackedExtensions = {".h",     ".cpp",  ".cu",  ".cmake", ".in",
                                                  ".md",    ".py",   ".txt", ".csv",   ".json",
@@ -66,7 +67,7 @@ constexpr Change kChanges[] = {
     {"tutorials/07_*", nullptr, "the lesson prints zero2.cpp"},
     {"tutorials/08_*", nullptr, "the lesson prints zero3.cpp"},
     {"tutorials/own_stage.cpp", nullptr, "solves exercise 07"},
-    {"tutorials/reference/own_stage.md", nullptr, "explains a file that is left out"},
+    {"tutorials/docs.*", nullptr, "make pages of the whole tree"},
     {"tutorials/README.md", nullptr, "its tour leads through the solutions"},
     {"tutorials/gdb/README.md", nullptr, "its example prints a line of zero1.cpp"},
     {"tutorials/exercises/README.md", nullptr, "the teacher's guide"},
