@@ -107,6 +107,7 @@ mkdir -p "$tree/tutorials" && printf '#!/bin/sh\necho "$@"\n' >"$tree/tutorials/
 zl "docs needs cmark-gfm" 69 "missing: cmake ninja-build cmark-gfm" "$path" ZEROLAB_APT=no docs
 zl "packages lists it" 69 "cmark-gfm" "$path" ZEROLAB_APT=no packages
 zl "docs --help needs nothing" 0 =--help "$path" ZEROLAB_APT=no docs --help
+zl "docs refuses other words before it builds" 2 "docs takes --out DIR" "$path" docs --ut x
 zl "test --mpi needs an MPI" \
   69 "openmpi-bin libopenmpi-dev" "$path" ZEROLAB_APT=no test --mpi
 touch "$work/apt.broken"
