@@ -1,6 +1,6 @@
 // Your own stage: zero3 that does not reshard between forward and backward, as FSDP's
 // reshard_after_forward=False. It is compared with the paper's stages, and its bytes and traffic
-// are predicted from what ZL_STAGE declares: tutorials/reference/own_stage.md. Run it as
+// are predicted from what ZL_STAGE declares: tutorials/reference/variants.md. Run it as
 // ./build/default/tutorials/own_stage.
 #include <cstdio>
 #include <string_view>

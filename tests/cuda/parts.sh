@@ -63,7 +63,7 @@ print_machine() {
   fact zerolab "$("$zerolab" --version 2>&1 | sed -n '1s/^zerolab //p'), commit $commit, built in $used s"
   fact "CUDA part" "$(sed -n 's/^ZEROLAB_CUDA_SAYS:INTERNAL=//p' "$build/CMakeCache.txt")"
   fact system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null), $(uname -sr), $(nproc) cores"
-  [ -z "$(ls /sys/class/iommu 2>/dev/null)" ] || fact IOMMU "on: copies between GPUs may fail; see PCIe in tutorials/reference/gpu.md"
+  [ -z "$(ls /sys/class/iommu 2>/dev/null)" ] || fact IOMMU "on: copies between GPUs may fail; see PCIe in tutorials/reference/machines.md"
   [ -z "$settings" ] || fact environment "$settings"
   if ! command -v nvidia-smi >/dev/null; then
     fact nvidia-smi "is not on PATH: no NVIDIA driver, or a container that does not see it"
@@ -108,7 +108,7 @@ advice() {                                 # part, what it printed, its exit cod
     *"unsupported toolchain"* | *"toolkit that is newer than the driver"*)
       echo "the driver cannot compile this toolkit's PTX; build machine code: rm -r $build; CUDAARCHS=${capability:-90} $started" ;;
     *"driver version is insufficient"*)
-      echo "update the driver, or build with a toolkit of the table in tutorials/reference/gpu.md" ;;
+      echo "update the driver, or build with a toolkit of the table in tutorials/reference/machines.md" ;;
     *"busy or unavailable"* | *"Exclusive Process"*)
       echo "another process has this GPU in exclusive mode: nvidia-smi names it; CUDA_VISIBLE_DEVICES=1 $started takes another GPU" ;;
     *"system not yet initialized"* | *nvidia-fabricmanager*)

@@ -1,4 +1,4 @@
-// The counts of launches and reads that tutorials/reference/gpu.md states for a step of GPT-2. They
+// The counts of launches and reads that performance.md states for a step of GPT-2. They
 // depend on the number of blocks, but not on sizes.
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
@@ -76,7 +76,7 @@ using Rows = std::map<std::string, int64_t>;  // by the beginning of the first c
 
 // The last number in the second column of each row of the roofline's table.
 Rows rows_of_page() {
-  std::ifstream in(ZEROLAB_SOURCE_DIR "/tutorials/reference/gpu.md");
+  std::ifstream in(ZEROLAB_SOURCE_DIR "/tutorials/reference/performance.md");
   const std::regex row("\\| ([^|,(]*[^|,( ])[^|]*\\|[^|]*?([0-9]+)( reads)? \\|.*");
   Rows all;
   bool in_table = false;
@@ -115,7 +115,7 @@ Rows rows(StepCounts step) {
 
 }  // namespace
 
-TEST_CASE("a step of GPT-2 launches what the roofline's table in gpu.md names", "[cuda][host]") {
+TEST_CASE("a step of GPT-2 launches what the table of performance.md names", "[cuda][host]") {
   const Rows page = rows_of_page(), measured = rows(counts_of_step(12, Recompute::selective));
   for (const auto& [part, count] : measured) {
     CAPTURE(part);

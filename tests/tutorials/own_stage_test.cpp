@@ -35,7 +35,7 @@ TEST_CASE("an own stage has zero3's bits, and its bytes and traffic are predicte
   check_predictions(out, 8);
   CHECK(cli::contains(out, "zero3_kept  as promised"));
   CHECK(cli::contains(out, "All promises hold."));
-  const std::string page = cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/own_stage.md");
+  const std::string page = cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/variants.md");
   CHECK(cli::contains(page, out));
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("an own stage that loses micro-batches gets the diagnosis that exercis
           "[tutorials]") {
   const std::string out = own_stage("--mistake", 1);
   CHECK(cli::contains(out, "A promise is broken"));
-  const std::string page = cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/own_stage.md");
+  const std::string page = cli::read_file(ZEROLAB_SOURCE_DIR "/tutorials/reference/variants.md");
   const auto diagnosis = cli::lines(out);
   size_t said = 0;
   for (const std::string& line : diagnosis)

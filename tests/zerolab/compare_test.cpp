@@ -104,7 +104,7 @@ TEST_CASE("compare --out leaves three complete files or none, and prints its res
 TEST_CASE("compare.json describes the run: seed, sizes, batch, data and version", "[zerolab]") {
   const Json json = Json::parse(document(kText + "--stages ddp"));
   const Json &settings = json["settings"], &model = json["model"];
-  CHECK((settings["seed"] == 1337 && settings["version"] == "0.1.0"));
+  CHECK((settings["seed"] == 1337 && settings["version"] == "0.2.0"));
   CHECK((model["n_layer"] == 2 && model["vocab_size"] == 256));
   CHECK((settings["micro_batch"] == 4 && settings["accumulation"] == 1));
   CHECK((settings["reduce_bucket_size"] == 1 && settings["allgather_bucket_size"] == 1));

@@ -103,6 +103,11 @@ zl "ZEROLAB_APT=no ends with 69 and names the packages" \
   69 "missing: cmake ninja-build" "$path" ZEROLAB_APT=no compare
 check "ZEROLAB_APT=no calls no apt-get" no_apt_call
 check "MPI is not needed" silent_about libopenmpi-dev
+mkdir -p "$tree/tutorials" && printf '#!/bin/sh\necho "$@"\n' >"$tree/tutorials/docs.sh" && chmod +x "$tree/tutorials/docs.sh"
+zl "docs needs cmark-gfm" 69 "missing: cmake ninja-build cmark-gfm" "$path" ZEROLAB_APT=no docs
+zl "packages lists it" 69 "cmark-gfm" "$path" ZEROLAB_APT=no packages
+zl "docs --help needs nothing" 0 =--help "$path" ZEROLAB_APT=no docs --help
+zl "docs refuses other words before it builds" 2 "docs takes --out DIR" "$path" docs --ut x
 zl "test --mpi needs an MPI" \
   69 "openmpi-bin libopenmpi-dev" "$path" ZEROLAB_APT=no test --mpi
 touch "$work/apt.broken"

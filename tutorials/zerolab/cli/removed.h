@@ -1,5 +1,5 @@
 // What replaces commands and flags that were removed: the only table of them. The program's message
-// has it, and so does tutorials/reference/removed.md.
+// has it, and so does tutorials/reference/decisions.md.
 #pragma once
 
 #include <string>

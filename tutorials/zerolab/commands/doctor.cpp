@@ -174,7 +174,7 @@ int doctor(bool as_json) {
     if (values.is_object()) text += line_of(key, values);
   std::printf(
       "%s\nRanks are threads of one process, up to 64, with NCCL processes on GPUs, with MPI "
-      "processes on\nCPUs; on several machines: tutorials/reference/lab_machines.md.\n"
+      "processes on\nCPUs; on several machines: tutorials/reference/machines.md.\n"
       "The CPU path runs here%s. Next: zerolab train --model tiny --steps 20\n",
       printable(text).c_str(), document["cuda"]["usable"] ? ", and so do GPUs" : "");
   return kFine;

@@ -42,7 +42,8 @@ constexpr const char* kParts[] = {
     "LICENSE",       "zl",         "autograd",       "cmake",
     "dist",          "nn",         "optim",          "stages",
     "tensor",        "tutorials"};
-constexpr const char* kTeachersParts[] = {"README.md", "CONTRIBUTING.md", "tests"};
+constexpr const char* kTeachersParts[] = {"README.md",    "CONTRIBUTING.md",        "CHANGELOG.md",
+                                          "CITATION.cff", "THIRD_PARTY_NOTICES.md", "tests"};
 // Students get no files with other names, such as backups and archives.
 const std::set<std::string> kPackedExtensions = {".h",     ".cpp",  ".cu",  ".cmake", ".in",
                                                  ".md",    ".py",   ".txt", ".csv",   ".json",
@@ -59,14 +60,13 @@ constexpr Change kChanges[] = {
     {"stages/zero1.cpp", "tutorials/exercises/05_zero1/start.cpp", "solves exercise 05"},
     {"stages/zero2.cpp", "tutorials/exercises/06_zero2/start.cpp", "solves exercise 06"},
     {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp", "solves exercise 07"},
-    {"stages/variants/hsdp.cpp", nullptr, "solves exercise 07"},
-    {"stages/variants/zero3_*", nullptr, "solve exercise 07"},
+    {"stages/variants/[hz]*", nullptr, "solve exercise 07"},
     {"tutorials/04_*", nullptr, "the lesson's ring solves exercise 03"},
     {"tutorials/06_*", nullptr, "the lesson prints zero1.cpp"},
     {"tutorials/07_*", nullptr, "the lesson prints zero2.cpp"},
     {"tutorials/08_*", nullptr, "the lesson prints zero3.cpp"},
     {"tutorials/own_stage.cpp", nullptr, "solves exercise 07"},
-    {"tutorials/reference/own_stage.md", nullptr, "explains a file that is left out"},
+    {"tutorials/docs.*", nullptr, "make pages of the whole tree"},
     {"tutorials/README.md", nullptr, "its tour leads through the solutions"},
     {"tutorials/gdb/README.md", nullptr, "its example prints a line of zero1.cpp"},
     {"tutorials/exercises/README.md", nullptr, "the teacher's guide"},
