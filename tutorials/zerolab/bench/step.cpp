@@ -87,7 +87,6 @@ int bench_step(StepOptions options) {
   const GptTrainingSpec& spec = setup.spec;
   require_input(!options.profile || spec.engine.offload_optimizer == OffloadDevice::none,
                 "--profile times kernels on the device; leave out offload_optimizer");
-  if (!options.quiet) note_reports_of_train(setup.config, "bench step");
   double peak = 0;
   const Json results = Json::parse(measure_rows(options, setup, peak));
   Json report = document<Json>("bench step", setup.device, 2);

@@ -10,6 +10,7 @@
 
 #include "tensor/random.h"
 #include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -46,8 +47,7 @@ Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
   callbacks.at_start = [&, then = callbacks.at_start](Trainer& training) {
     if (then) then(training);
     if (training.comm().rank() == 0 && !options.quiet)  // this first ends the line before
-      progress.emplace(standard_error(options.color), setup.spec.steps,
-                       name(training.spec().engine.stage));
+      progress.emplace(setup.spec.steps, name(training.spec().engine.stage));
   };
   return compare_stages(setup.spec, options.stages, callbacks);
 }
@@ -105,13 +105,6 @@ int finish(const CompareOptions& options, ComparisonReport& report,
   return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
 }
 
-// [s] that each rank waits for the others, in a step on average; at most as long as the step.
-void set_waiting(StageOutcome& s) {
-  for (const TimeSpent& t : s.communication)
-    s.waiting.push_back(std::min(
-        1e-9 * double(std::min(t.waited, t.exposed)) / double(s.steps.size()), s.seconds_per_step));
-}
-
 // ---- Several numbers of ranks ------------------------------------------------------------------
 
 // What is printed of each number of ranks and stage, and what they have together.
@@ -131,7 +124,7 @@ std::string hash_of(const StageOutcome& s) {
   };
   add(s.weights_hash);
   for (const StepRecord& step : s.steps) add(step.loss), add(step.grad_norm);
-  return format("%016llx", (unsigned long long)fnv1a(bytes));
+  return hexadecimal(fnv1a(bytes));
 }
 
 void add(Outcomes& all, const GptTrainingSpec& spec, const Comparison& comparison) {
@@ -269,7 +262,6 @@ int compare(CompareOptions options) {
   RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
   Traces traces;
   open_traces(traces, options, setup.spec.ranks, first);
-  if (!options.quiet) note_reports_of_train(setup.config, "compare");
   if (!options.quiet) std::fputs(settings.c_str(), stderr);
 
   Comparison comparison;
@@ -280,7 +272,6 @@ int compare(CompareOptions options) {
     return end_early(e, page, {first, running ? str(" while ", name(*running), " ran") : "", ""});
   }
   if (!first) return kFine;
-  for (StageOutcome& s : comparison.stages) set_waiting(s);
   ComparisonReport report{setup, comparison, options.baseline, "", presets};
   return finish(options, report, baseline, traces, page);
 }
