@@ -1,14 +1,8 @@
-// How long every call of a collective took, read from a rank's events: for the timeline, and by
-// kind and size as the tables of DeepSpeed's comms logger.
+// How long every call of a collective took, read from a rank's events.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <optional>
-#include <set>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "tensor/events.h"
@@ -39,39 +33,6 @@ class OpenCalls {
   int64_t collectives_ = 0;
 };
 
-class CallTimes {
- public:
-  using Ended = std::function<void(const CallSpan&)>;
-  // `kinds`: the collectives to keep. `ended` is called at the end of each of them, on the rank's
-  // own thread.
-  explicit CallTimes(std::set<std::string> kinds, Ended ended = nullptr)
-      : kinds_(std::move(kinds)), ended_(std::move(ended)) {}
-
-  using Key = std::pair<std::string, int64_t>;        // kind, bytes
-  using Calls = std::map<Key, std::vector<int64_t>>;  // [ns], in order
-
-  void see(const Event& event);  // a listener of one rank's stream
-
-  const Calls& calls() const { return calls_; }
-
- private:
-  std::set<std::string> kinds_;
-  Ended ended_;
-  OpenCalls open_;
-  Calls calls_;
-};
-
-// As bytes, for a rank in another process; decode_call_times() throws CommunicationError if they
-// end too early.
-std::string encode(const CallTimes::Calls& calls);
-CallTimes::Calls decode_call_times(const std::string& bytes);
-
-// All kinds of collectives, by name.
-std::set<std::string> collective_names();
-// Our name for a collective of DeepSpeed or PyTorch ("all_gather_into_tensor" → "all_gather"); ""
-// if we have none.
-std::string our_collective(const std::string& name);
-
 // In Gbit/s, as nccl-tests defines them: the bytes of the unsharded side over the time, and that
 // times what an ideal ring sends over each link: 2(N-1)/N for all_reduce, (N-1)/N for
 // reduce_scatter, all_gather and all_to_all, else 1.
@@ -80,16 +41,5 @@ struct Bandwidth {
   double algorithm = 0, bus = 0;
 };
 Bandwidth bandwidth(std::string_view kind, int64_t bytes, double nanoseconds, int ranks);
-
-// The mean without the lowest and highest tenth, as in DeepSpeed.
-double trimmed_mean(std::vector<double> values);
-
-// "comm op: all_reduce | time (ms): 0.132 | msg size: 2.0 KiB | algbw (Gbps): 0.12 | busbw (Gbps):
-// 0.12"; with `named` the call's name and how long it waited for other ranks too.
-std::string call_line(const CallSpan& call, int ranks, bool named);
-
-// The calls of rank 0 by kind and size; with several ranks then how much of their time was spent
-// waiting for late ranks.
-std::string call_table(const std::vector<CallTimes::Calls>& ranks);
 
 }  // namespace zl

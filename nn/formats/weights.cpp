@@ -137,7 +137,7 @@ GptConfig config_of(const WeightFiles& from, const Tensors& tensors, std::option
   heads = heads_of(from, heads, beside, file.heads);
   require_input(heads || !needs_heads, "'", from.path,
                 "' has no n_head in its metadata, and the number of heads does not follow from its "
-                "tensors; give n-head");
+                "tensors; give --n-head");
   info.notes = std::move(file.notes);
   info.knows_heads = heads.has_value();
   config.heads = heads.value_or(1);  // divides every width
@@ -162,7 +162,7 @@ void check_tensors(const WeightFiles& from, const Tensors& tensors, const GptCon
                 model.parameters().size(), " tensors of a GPT-2 with ", config.layers,
                 " layers: ", listed(missing));
   require_input(unknown.empty(), "'", from.path, "' has ", unknown.size(),
-                " tensors that a GPT-2 with ", config.layers,
+                unknown.size() == 1 ? " tensor" : " tensors", " that a GPT-2 with ", config.layers,
                 " layers does not have: ", listed(unknown));
   for (const Parameter& p : model.parameters()) {
     const auto& [file, e] = tensors.at(p.name);

@@ -16,15 +16,6 @@
 
 namespace zl {
 
-// comms_logger: which collectives are reported, and when.
-struct CommsLogger {
-  bool enabled = false;
-  bool verbose = false;               // one line per call, when it ends
-  bool prof_all = true;               // all in the table at the end; false: only prof_ops
-  std::vector<std::string> prof_ops;  // "all_reduce", "reduce_scatter", …
-  bool debug = false;                 // verbose lines also name the purpose and the unit
-};
-
 // csv_monitor: DeepSpeed's files <output_path>/<job_name>/Train_Samples_*.csv.
 // tensorboard: <output_path>/<job_name>/events.out.tfevents.*, one file per run.
 struct Monitor {
@@ -47,8 +38,6 @@ struct Config : Options {
   std::string param_nvme_path;  // of offload_param
 
   // Reports
-  std::optional<int64_t> steps_per_print;  // at least 1
-  CommsLogger comms_logger;
   Monitor csv_monitor, tensorboard;
 
   // "zerolab"

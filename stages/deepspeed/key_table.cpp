@@ -177,8 +177,7 @@ void add_update(Keys& all, Config& c) {
        {"train_micro_batch_size_per_gpu", at(c.micro_batch, 1, 1 << 20)},
        {"gradient_accumulation_steps", at(c.accumulation, 1, 1 << 20)},
        {"gradient_clipping", at(c.gradient_clipping, 0), "1.0"},
-       {"communication_data_type", type_of(c.communication_data_type, c)},
-       {"steps_per_print", at(c.steps_per_print, 1)}});
+       {"communication_data_type", type_of(c.communication_data_type, c)}});
   add(all, "data_types", {{"grad_accum_dtype", type_of(c.grad_accum_dtype, c)}});
   add(all, "optimizer", {{"type", optimizer}});
   add(all, "optimizer.params",
@@ -265,13 +264,6 @@ void add_zero(Keys& all, Config& c) {
 }
 
 void add_reports(Keys& all, Config& c) {
-  CommsLogger& log = c.comms_logger;
-  add(all, "comms_logger",
-      {{"enabled", at(log.enabled), "false"},
-       {"verbose", at(log.verbose), "false"},
-       {"prof_all", at(log.prof_all), "true"},
-       {"prof_ops", at(log.prof_ops), "[]"},
-       {"debug", at(log.debug), "false"}});
   for (auto [block, m] :
        {std::pair{"csv_monitor", &c.csv_monitor}, {"tensorboard", &c.tensorboard}})
     add(all, block,

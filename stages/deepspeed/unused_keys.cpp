@@ -105,9 +105,7 @@ std::vector<UnusedKeys> unused_in(const Config& c) {
       {noted,
        "ranks read different micro-batches, so none holds a copy to leave out; "
        "zerolab.replicated_micro_batches gives all the same",
-       "activation_checkpointing. partition_activations", c.replicated_micro_batches},
-      {noted, "prof_all is true; write \"prof_all\": false", "comms_logger. prof_ops",
-       !c.comms_logger.prof_all}};
+       "activation_checkpointing. partition_activations", c.replicated_micro_batches}};
 }
 
 const std::vector<UnusedKeys>& never_used() {
@@ -141,7 +139,9 @@ const std::vector<UnusedKeys>& never_used() {
       {noted, "host memory is pinned where there is a GPU, and pageable elsewhere",
        "zero_optimization.offload_optimizer. pin_memory=true zero_optimization.offload_param. "
        "pin_memory=true"},
-      {noted, "--trace FILE has the time of each phase and collective", "wall_clock_breakdown"},
+      {noted, "--trace FILE has the time of each phase and collective",
+       "wall_clock_breakdown comms_logger. enabled verbose prof_all prof_ops debug"},
+      {noted, "progress says how a run goes", "steps_per_print"},
       {noted, "--out always writes full weights, in fp32",
        "zero_optimization. stage3_gather_16bit_weights_on_model_save "
        "stage3_gather_fp16_weights_on_model_save"},

@@ -29,8 +29,6 @@ struct StageOutcome {
   std::vector<MoveRow> moves;            // of all ranks and all steps
   double seconds_per_step = 0;           // median
   std::vector<TimeSpent> communication;  // of each rank, in all steps
-  // [s] per step that each rank waits for the others: for callers that measure it.
-  std::vector<double> waiting;
 
   // Of the stages that ran and promise the same bits, the first; itself if there is no other, or if
   // a variant does not promise bits.

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "dist/ordered/meta_communicator.h"
-#include "dist/trace/call_times.h"
 #include "dist/trace/chrome_trace.h"
 #include "tests/dist/ranks.h"
 #include "tests/dist/split_calls.h"
@@ -83,17 +82,15 @@ TEST_CASE("the log of all ranks counts the calls of groups by label and size", "
   CHECK(dry->log().rows() == expected(2));
 }
 
-TEST_CASE("traces and the log of calls show the group of a call", "[dist]") {
+TEST_CASE("traces show the group of a call", "[dist]") {
   std::vector<TraceRecorder> recorders(3, TraceRecorder(1000));
-  std::vector<CallTimes> times(3, CallTimes(collective_names()));
   run_ranks(
       3,
       [&](Communicator& comm) {
         Rank rank(comm);
         TraceRecorder& trace = recorders[size_t(comm.rank())];
-        CallTimes& calls = times[size_t(comm.rank())];
         trace.begin(rank.memory.ledger(), rank.memory.ledger());
-        comm.events().listen([&](const Event& e) { trace.see(e), calls.see(e); });
+        comm.events().listen([&](const Event& e) { trace.see(e); });
         const auto intra = comm.split({0, 0, 1}, "intra");
         const Tensor t = rank.filled(6, 1);
         intra->all_gather(t, {"w", Purpose::parameter}).wait();
@@ -117,10 +114,6 @@ TEST_CASE("traces and the log of calls show the group of a call", "[dist]") {
   CHECK(in_groups == 3);
   CHECK(of_all == 3);
   CHECK(arrows == 2);  // of the call of all ranks, from the last one to the others
-  const std::string table = call_table({times[0].calls(), times[1].calls(), times[2].calls()});
-  CHECK_THAT(table, ContainsSubstring("all_gather in intra\n"));
-  CHECK(times[0].calls().at({"all_gather in intra", 24}).size() == 1);
-  CHECK(times[0].calls().at({"all_gather", 24}).size() == 1);
 }
 
 TEST_CASE("a dry run knows the groups of 1,024 ranks", "[dist]") {

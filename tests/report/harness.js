@@ -255,7 +255,7 @@ async function checkPage(name, text, width) {
   checkNumbers(window, say, true);
   checkNoNetwork(window, say);
   for (const theme of ["light", "dark"]) {
-    page.documentElement.dataset.theme = theme;
+    page.documentElement.style.colorScheme = theme;
     checkContrast(window, say);
   }
   await check();

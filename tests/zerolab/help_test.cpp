@@ -36,7 +36,7 @@ TEST_CASE("--help of the three commands is a page, and --help-all has all of it"
                          " --help-all' lists all flags and explains more.\n"));
     check_says(help, {"--ranks N", "--precision TYPE", "--set KEY=VALUE", "Exit codes: 0 "});
     CHECK_FALSE(contains(help, "--nvme-path"));
-    check_says(all, {"--nvme-path DIR", "--color WHEN", "More examples:", "130 Ctrl-C"});
+    check_says(all, {"--nvme-path DIR", "More examples:", "130 Ctrl-C"});
     for (const std::string& line : lines(help))
       CHECK((line.size() <= 105 && (contains(line, "--help-all") || contains(all, line + "\n"))));
     for (const std::string& line : lines(all)) CHECK(line.size() <= 120);
@@ -66,7 +66,7 @@ TEST_CASE("help of train lists every promised flag", "[zerolab]") {
            "'--set KEY=VALUE' '--model NAME' --n-layer --n-head --n-embd --block-size --vocab-size "
            "'--data FILE' '--steps N' '--seed S' '--out DIR' --json '--init-from FILE' --precision "
            "--separate-master '--device-memory SIZE' '--timeout S' --threads '--eval-every N' "
-           "--shuffle --color --quiet '--save-every K' '--keep M' '--resume [DIR]' "
+           "--shuffle --quiet '--save-every K' '--keep M' '--resume [DIR]' "
            "'--checkpoint-writes HOW' --new-data '--link-bandwidth RATE' '--link-latency TIME'"))
     check_says(help, {flag});
 }

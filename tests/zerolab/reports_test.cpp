@@ -1,7 +1,6 @@
-// What DeepSpeed's keys make train tell beside its report.
+// The files that DeepSpeed's keys make train write, and what it says of others.
 
 #include <catch2/catch_test_macros.hpp>
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,8 +12,6 @@ namespace cli {
 using Json = nlohmann::json;
 namespace {
 
-const std::string kTwo = "train --model tiny --sample 5 --ranks 2 ";
-
 std::string monitor(const std::string& key, const std::string& folder,
                     const std::string& job = "DeepSpeedJobName") {
   return " --set '" + key + "=" +
@@ -22,60 +19,6 @@ std::string monitor(const std::string& key, const std::string& folder,
 }
 
 }  // namespace
-
-TEST_CASE("steps_per_print adds DeepSpeed's line at each N-th step, also on a terminal",
-          "[zerolab]") {
-  const std::string line = kTwo + "--steps 7 --set steps_per_print=3";
-  for (const bool terminal : {false, true}) {
-    CAPTURE(terminal);
-    const Finished finished = run({.arguments = words(line), .terminal = terminal});
-    REQUIRE(finished.code == 0);
-    std::string err = finished.err;
-    // The line that is written over is wiped, and drawn anew below.
-    if (terminal) CHECK(contains(err, "\r\x1b[Kstep=3, "));
-    for (size_t at; (at = err.find("\x1b[K")) != std::string::npos;) err.replace(at, 3, "\n");
-    std::erase(err, '\r');
-    CHECK(starting(err, "step=") == Words{"step=3, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]",
-                                          "step=6, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]"});
-  }
-  CHECK(call(line + " -q").err.empty());
-  check_says(call(kTwo + "--steps 2 --set steps_per_print=2 --set optimizer.type=SGD --set "
-                         "optimizer.params.momentum=0.5 --set optimizer.params.lr=1e30")
-                 .err,
-             {"step=2, skipped=1, lr=[1e+30], mom=[0.5]"});
-}
-
-TEST_CASE("comms_logger ends with DeepSpeed's table on stderr, and stdout stays one document",
-          "[zerolab]") {
-  const Finished finished =
-      call(kTwo + "--steps 4 --stage zero3 --eval-every 2 --json --set comms_logger.enabled=true");
-  REQUIRE(finished.code == 0);
-  CHECK(Json::parse(finished.out)["command"] == "train");
-  const size_t head = finished.err.find("\nComm. Op            Message Size        Count ");
-  REQUIRE(head != std::string::npos);
-  check_says(finished.err.substr(head), {"\nBreakdown with straggler effect\n", "\nall_gather\n"});
-  CHECK(starting(finished.err, "comm op: ").empty());
-}
-
-TEST_CASE("comms_logger tells of the chosen collectives only, and of each call if it is verbose",
-          "[zerolab]") {
-  const std::string some =
-      kTwo +
-      "--steps 1 --set comms_logger={\"enabled\":true,\"verbose\":true,\"debug\":true,"
-      "\"prof_all\":false,\"prof_ops\":[\"reduce_scatter_tensor\",\"custom_op\"]} ";
-  const Finished finished = call(some + "--stage zero1");
-  REQUIRE(finished.code == 0);
-  check_says(finished.err,
-             {"note: comms_logger.prof_ops: no collective of zerolab is called custom_op"});
-  const auto calls = starting(finished.err, "comm op: ");
-  CHECK(calls.size() == 3);  // the units of tiny: embeddings with head, two blocks
-  for (const std::string& line : calls) {
-    CHECK(line.starts_with("comm op: reduce_scatter | time (ms): "));
-    CHECK(contains(line, " gradient | waited (ms): "));
-  }
-  CHECK_FALSE(contains(finished.err, "all_gather\n"));
-  check_says(call(some).err, {"rank 0 made no call of the chosen collectives"});  // none in ddp
-}
 
 TEST_CASE(
     "on a full disk csv_monitor and tensorboard end, training goes on to its page, and the "
@@ -108,16 +51,35 @@ TEST_CASE(
   CHECK(std::filesystem::exists(out + "/report.html"));
 }
 
-TEST_CASE("compare and plan say once that these reports are train's", "[zerolab]") {
-  for (const std::string command : {"compare --steps 1 --stages ddp --ranks 1", "plan"}) {
-    const Finished finished =
-        call(command + " --model tiny --set comms_logger.enabled=true --set steps_per_print=5");
+TEST_CASE("a trace that is refused leaves no file of a monitor", "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string trace = write_file(folder / "t.json", "x"),
+                    monitors = monitor("csv_monitor", folder.path(), "csv") +
+                               monitor("tensorboard", folder.path(), "board");
+  check_refused(train(1, "--trace " + trace + monitors), "exists; name another file");
+  CHECK((files_in(folder / "csv").empty() && files_in(folder / "board").empty()));
+  CHECK(train(1, "--trace " + (folder / "u.json") + monitors).code == 0);
+  CHECK((files_in(folder / "csv").size() == 2 && files_in(folder / "board").size() == 1));
+}
+
+TEST_CASE("reports of DeepSpeed that a command does not write are noted, with what has the same",
+          "[zerolab]") {
+  const std::string keys =
+      " --model tiny --set comms_logger.enabled=true --set steps_per_print=5 --set "
+      "wall_clock_breakdown=true --set csv_monitor.enabled=false";
+  for (const std::string command :
+       {"train --steps 1 --sample 0", "compare --steps 1 --stages ddp --ranks 1", "plan"}) {
+    CAPTURE(command);
+    const Finished finished = call(command + keys);
     CHECK(finished.code == 0);
-    CHECK(starting(finished.err, "note: steps_per_print, comms_logger: ") ==
-          Words{"note: steps_per_print, comms_logger: ignored by zerolab " +
-                command.substr(0, command.find(' ')) +
-                "; only zerolab train writes these reports"});
-    CHECK_FALSE(contains(finished.err, "Comm. Op"));
+    check_says(
+        finished.err,
+        {"--set comms_logger.enabled: note: has no effect: --trace FILE has",
+         "--set steps_per_print: note: has no effect: ",
+         "--set wall_clock_breakdown: note: has no effect"});
+    CHECK(contains(finished.err,
+                   "--set csv_monitor.enabled: note: has no effect: only zerolab train") ==
+          !command.starts_with("train"));
   }
 }
 

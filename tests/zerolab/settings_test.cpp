@@ -115,7 +115,8 @@ TEST_CASE("train says what its settings are and what they replace", "[zerolab]")
        "AdamW, betas 0.8 0.95, eps 1e-08, decay 0.1; lr 0 to 0.01 in 10 steps (WarmupLR); "
        "gradients clipped to norm 1"},
       {"--set train_micro_batch_size_per_gpu=3 --set gradient_accumulation_steps=2",
-       "B 3 × A 2 × N 1"},
+       "B 3 × A 2 × N 1; fp32\nset     train_micro_batch_size_per_gpu=3, "
+       "gradient_accumulation_steps=2\n"},
       {"--set bfloat16.enabled=true --precision fp32",
        "--set bfloat16.enabled: note: bf16.enabled: --precision fp32 replaces "},
       {"--set fp16.enabled=true --precision fp32",

@@ -19,8 +19,6 @@ struct Terminal {
 
   std::string bold(std::string_view text) const { return paint(text, "1"); }
   std::string dim(std::string_view text) const { return paint(text, "2"); }
-  std::string red(std::string_view text) const { return paint(text, "31"); }
-  std::string yellow(std::string_view text) const { return paint(text, "33"); }
 
   // `code`: of ECMA-48's SGR, such as "1" or "1;34".
   std::string paint(std::string_view text, const char* code) const;

@@ -98,7 +98,7 @@ TEST_CASE("mask buffers are skipped, whatever their type", "[nn]") {
   CHECK(refusal(tensors).empty());
   tensors.push_back({"transformer.h.1.attn.c_bias", "F32", {}, std::string(4, '\0')});
   check_says(refusal(tensors),
-             "1 tensors that a GPT-2 with 2 layers does not have: transformer.h.1.attn.c_bias");
+             "1 tensor that a GPT-2 with 2 layers does not have: transformer.h.1.attn.c_bias");
 }
 
 TEST_CASE("a head is accepted only if it is the token embedding, bit for bit", "[nn]") {
@@ -171,7 +171,7 @@ TEST_CASE("names that are no parameter, or one twice, are refused", "[nn]") {
   tensors.back().name = "h.01.ln_1.bias";
   check_says(refusal(tensors), "h.01.ln_1.bias");
   tensors.back().name = "score.weight";
-  check_says(refusal(tensors), "1 tensors that a GPT-2 with 2 layers does not have: score.weight");
+  check_says(refusal(tensors), "1 tensor that a GPT-2 with 2 layers does not have: score.weight");
   check_says(refusal({{"model.embed_tokens.weight", "F32", {1}, "1234"}}),
              "is not a GPT-2 checkpoint");
 }

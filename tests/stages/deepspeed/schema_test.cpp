@@ -168,7 +168,7 @@ TEST_CASE("a number in quotes is none, and \"true\" is true", "[stages]") {
            R"(.reduce_bucket_size="1__0"; fp16.enabled="maybe"; fp16.enabled=2; fp16.enabled=1; )"
            R"(fp16.loss_scale="nan"; fp16.loss_scale=true; fp16.loss_scale_window=true; )"
            R"(fp16.min_loss_scale=true; .offload_optimizer.device="CPU"; )"
-           R"(gradient_clipping="1.0"; comms_logger.enabled="yes"; comms_logger.enabled=1; )"
+           R"(gradient_clipping="1.0"; csv_monitor.enabled="yes"; csv_monitor.enabled=1; )"
            R"(.overlap_comm="false"; optimizer.params.bias_correction="false"; )"
            R"(train_batch_size="32"; zerolab.recompute="yes"; zerolab.recompute="Full"; )"
            R"(zerolab.steps="7")")) {
@@ -216,7 +216,7 @@ TEST_CASE("no key is in the schema twice, and every row is complete", "[stages]"
 
 TEST_CASE("every honoured key has an effective value in a configuration that uses it", "[stages]") {
   const std::string common =
-      R"("comms_logger": {"enabled": true}, "csv_monitor": {"enabled": true}, )"
+      R"("csv_monitor": {"enabled": true}, )"
       R"("tensorboard": {"enabled": true}, )"
       R"("train_batch_size": 8)";
   std::set<std::string> found;

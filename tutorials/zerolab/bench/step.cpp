@@ -250,7 +250,6 @@ int bench_step(StepOptions options) {
   const GptTrainingSpec& spec = setup.spec;
   require_input(!options.profile || spec.engine.offload_optimizer == OffloadDevice::none,
                 "--profile times kernels on the device; leave out offload_optimizer");
-  if (!options.quiet) note_reports_of_train(setup.config, "bench step");
   double peak = 0;
   const Json results = measure_rows(options, setup, peak);
   const Json profile = options.profile ? measure_profile(options, setup, peak) : Json();

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tensor/error.h"
 #include "tensor/memory.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -124,37 +124,67 @@ std::string table_text(const Json& rows, const std::vector<Column<Json>>& column
   return table.text();
 }
 
-// A table with a column for each stage of a document.
+// The sum of `key` in the rows of rank 0, or of no rank, that have these values.
+template <class Json>
+int64_t sum_of(const Json& rows, const std::string& key, const Json& values = Json::object()) {
+  int64_t sum = 0;
+  for (const Json& row : rows)
+    if (row.value("rank", 0) == 0 && std::ranges::all_of(values.items(), [&](const auto& value) {
+          return row.at(value.key()) == value.value();
+        }))
+      sum += row.at(key).template get<int64_t>();
+  return sum;
+}
+
+// A table with a column for each stage of a document. A stage that ran and did not fit has "-".
 template <class Json>
 class StageColumns {
  public:
-  StageColumns(const Json& stages, const std::string& title) : stages_(stages) {
-    row(title, "/stage", [](const Json& s) { return text_of("", s); });
+  StageColumns(const Json& stages, const std::string& title, const char* key = "stage")
+      : stages_(stages) {
+    std::vector<std::string> names = {title};
+    for (const Json& stage : stages) names.push_back(stage[key]);
+    table_.row(std::move(names));
   }
-  // `text` of the value at this place (a JSON pointer) of each stage.
-  void row(const std::string& title, const std::string& place, const auto& text) {
+  // `cell` of a stage: a text, or bytes.
+  void row(const std::string& title, const auto& cell) {
     std::vector<std::string> cells = {title};
-    for (const Json& stage : stages_)
-      cells.push_back(text(stage.at(typename Json::json_pointer(place))));
-    table_.row(cells);
+    for (const Json& s : stages_) cells.push_back(missing(s) ? "-" : shown(cell(s)));
+    table_.row(std::move(cells));
+  }
+  // `text` of the value at this place, a JSON pointer.
+  void row(const std::string& title, const std::string& place, const auto& text) {
+    row(title, [&](const Json& s) { return text(s.at(typename Json::json_pointer(place))); });
+  }
+  // Left out where every stage has 0.
+  void row_if_any(const std::string& title, const auto& bytes) {
+    if (any(bytes)) row(title, bytes);
+  }
+  bool any(const auto& is) const {
+    return std::ranges::any_of(stages_, [&](const Json& s) { return !missing(s) && is(s); });
+  }
+  // A row for each use of memory of which a stage has any in this pool.
+  void use_rows(const std::string& pool, const std::string& key) {
+    for (int i = 0; i < kMemoryUses; ++i)
+      row_if_any(str("  ", zl::name(MemoryUse(i))), [&](const Json& s) {
+        return sum_of<Json>(s["memory"], key, {{"pool", pool}, {"use", zl::name(MemoryUse(i))}});
+      });
+  }
+  // An empty line, and a title if there is one.
+  void heading(const std::string& title = "") {
+    table_.line();
+    if (!title.empty()) table_.row({title});
   }
   std::string text() const { return table_.text(); }
 
  private:
+  static bool missing(const Json& s) { return !s.contains("memory"); }
+  static std::string shown(const std::string& text) { return text; }
+  static std::string shown(int64_t bytes) { return human_bytes(bytes); }
+
   const Json& stages_;
   TextTable table_;
 };
-
-// The objects with these keys only; null where one is missing.
-template <class Json>
-Json with_keys(const Json& rows, std::initializer_list<const char*> keys) {
-  Json all = Json::array();
-  for (const Json& row : rows) {
-    Json& part = all.emplace_back();
-    for (const char* key : keys) part[key] = row.value(key, Json());
-  }
-  return all;
-}
 
 // As it is, or for people: a line for each key, a table for each list of objects; `schema`,
 // `command` and `ok` are left out.

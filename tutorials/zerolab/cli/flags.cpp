@@ -10,6 +10,11 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
   command_.callback([&invocation, run = std::move(run)] { invocation.run = run; });
 }
 
+std::string read_name(const std::string& text) {
+  require_input(!text.empty(), "the name is empty");
+  return text;
+}
+
 std::string Flags::command() const {
   const CLI::App* parent = command_.get_parent();
   return (parent->get_parent() ? parent->get_name() + " " : "") + command_.get_name();
@@ -40,14 +45,6 @@ void Flags::value(const std::string& flag, const std::string& type, const std::s
                              ->allow_extra_args(false);
   if (takes == Takes::optional)
     option.expected(0, 1)->default_str(none)->option_text("[" + type + "]");
-}
-
-void Flags::name(const std::string& flag, const std::string& type, const std::string& help,
-                 std::string& into) {
-  value(flag, type, help, [&into](const std::string& text) {
-    require_input(!text.empty(), "the name is empty");
-    into = text;
-  });
 }
 
 void Flags::toggle(const std::string& flag, const std::string& help,

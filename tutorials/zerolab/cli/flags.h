@@ -1,15 +1,17 @@
-// One command of the program and its flags. Only flags.cpp, main.cpp and the commands with
-// subcommands include CLI11.
+// One command of the program and its flags. Only flags.cpp, options.cpp, main.cpp and the commands
+// with subcommands include CLI11.
 #pragma once
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/commands/command.h"
 
 namespace zl::cli {
+
+// The name of a file or folder. Throws InputError if it is empty.
+std::string read_name(const std::string& text);
 
 // --help shows a help text or footer up to its '\f', --help-all also what follows it.
 class Flags {
@@ -36,9 +38,11 @@ class Flags {
            const std::string& help) {
     value(flag, type, help, [&into, read](const std::string& text) { into = T(read(text)); });
   }
-  // The name of a file or folder, which must not be empty.
+  // A flag with the name of a file or folder.
   void name(const std::string& flag, const std::string& type, const std::string& help,
-            std::string& into);
+            std::string& into) {
+    add(flag, type, into, read_name, help);
+  }
   // A flag without a value.
   void toggle(const std::string& flag, const std::string& help, const std::function<void()>& set);
   void toggle(const std::string& flag, const std::string& help, bool& on) {

@@ -46,6 +46,11 @@ inline std::string short_time(double seconds) {
   return format("%dh %02dm", int(s / 3600), int(s / 60 % 60));
 }
 
+// A hash: 16 hexadecimal digits.
+inline std::string hexadecimal(uint64_t value) {
+  return format("%016llx", (unsigned long long)value);
+}
+
 // "842,496".
 inline std::string with_commas(int64_t number) {
   std::string text = std::to_string(number);

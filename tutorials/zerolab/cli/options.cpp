@@ -1,5 +1,6 @@
 #include "tutorials/zerolab/cli/options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
 
@@ -56,11 +57,6 @@ struct Shared {
 template <class Enum>
 auto word(const std::vector<std::string>& words) {
   return [=](const std::string& text) { return Enum(choose(text, words)); };
-}
-
-std::string read_name(const std::string& text) {
-  require_input(!text.empty(), "the name is empty");
-  return text;
 }
 
 std::string read_setting(const std::string& text) {
@@ -207,7 +203,7 @@ void add_model_and_data(Shared add) {
 
 void add_checkpoints_and_output(Shared add) {
   RunOptions& o = add.o;
-  CheckpointFlags& c = o.checkpoint;
+  CheckpointOptions& c = o.checkpoint;
   add.heading = "Checkpoints";
   add(train | plan, "--save-every", "K", c.save_every, count_within(),
       "save a checkpoint every K steps, and after the last one");
@@ -216,7 +212,7 @@ void add_checkpoints_and_output(Shared add) {
         "--resume", "DIR",
         "go on from the newest checkpoint in DIR, or from DIR/step-00000100\f"
         "Begin at the start if there is none yet (default of DIR: that of --out)",
-        [&c](const std::string& text) { c.resume = text; }, Flags::Takes::optional);
+        [&o](const std::string& text) { o.resume = text; }, Flags::Takes::optional);
   add(train | plan | more, "--checkpoint-writes", "HOW", c.writes,
       word<CheckpointWrites>({"wait", "still", "snapshot"}),
       "wait: training waits; still: a thread writes while the next step's forward and\n"
@@ -225,17 +221,14 @@ void add_checkpoints_and_output(Shared add) {
       "keep the M newest checkpoints (default 3)");
   add(train | more, "--new-data", c.new_data,
       "resume although the checkpoint was made with other data");
+  if (add.has(train | plan)) add.flags.needs("--checkpoint-writes", "--save-every");
+  if (add.has(train)) {
+    add.flags.needs("--keep", "--save-every");
+    add.flags.needs("--new-data", "--resume");
+  }
   add.heading = "Output";
   add(all, "--json", o.json, "print one JSON document instead of text");
   add(all, "-q,--quiet", o.quiet, "no progress and no notes");
-  add(all | more, "--color", "WHEN", o.color, word<Color>({"auto", "always", "never"}),
-      "auto, always or never; auto obeys NO_COLOR (default auto)");
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 }  // namespace
@@ -272,7 +265,7 @@ std::string variants_help() {
 
 size_t choose(const std::string& text, const std::vector<std::string>& words) {
   const auto found = std::ranges::find(words, text);
-  require_input(found != words.end(), "'", text, "' is none of ", joined(words),
+  require_input(found != words.end(), "'", text, "' is none of ", CLI::detail::join(words, ", "),
                 did_you_mean(text, words));
   return size_t(found - words.begin());
 }
@@ -291,7 +284,8 @@ StageKind read_stage(const std::string& text) {
   if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
   std::vector<std::string> names;
   for (const StageKind kind : all_stages()) names.push_back(name(kind));
-  require_input(text.size() != 1, "'", text, "' is none of ", joined(names), " (or 0 to 3)");
+  require_input(text.size() != 1, "'", text, "' is none of ", CLI::detail::join(names, ", "),
+                " (or 0 to 3)");
   return all_stages()[choose(text, names)];
 }
 

@@ -11,18 +11,9 @@
 #include "stages/deepspeed/config.h"
 #include "stages/stage.h"
 #include "stages/variants/presets.h"
-#include "tutorials/terminal/terminal.h"
 #include "tutorials/zerolab/cli/flags.h"
 
 namespace zl::cli {
-
-// The flags of checkpoints. run/run_folder.h checks them.
-struct CheckpointFlags {
-  std::optional<int64_t> save_every, keep;
-  std::optional<CheckpointWrites> writes;
-  std::optional<std::string> resume;  // "": the folder of --out
-  bool new_data = false;
-};
 
 // A flag that was not given is empty or has the default below. Settings that a configuration can
 // have too are in `source`.
@@ -49,10 +40,10 @@ struct RunOptions {
   bool shuffle = false;
   int64_t eval_every = 0;  // steps; 0: never
 
-  std::string out, trace;  // "": none
-  CheckpointFlags checkpoint;
+  std::string out, trace;             // "": none
+  CheckpointOptions checkpoint;       // folders: complete_checkpoint_flags() of run/run_folder.h
+  std::optional<std::string> resume;  // "": the folder of --out
   bool json = false, quiet = false;
-  Color color = Color::automatic;
 
   // `flag` gives the value of `key`; `is_string` as in KeyFlag.
   void set(const std::string& flag, const std::string& key, const std::string& text,

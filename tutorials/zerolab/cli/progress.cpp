@@ -4,12 +4,13 @@
 #include <cmath>
 #include <cstdio>
 
+#include "tutorials/zerolab/cli/number_text.h"
+
 namespace zl::cli {
 namespace {
 
 constexpr int kLines = 20;      // of a run without a terminal
 constexpr size_t kRecent = 20;  // steps that the speed is a mean of
-constexpr int kBar = 20;        // columns
 constexpr std::chrono::milliseconds kRedraw{100};
 
 // The smallest of 1, 2, 5, 10, 20, … that makes at most kLines lines.
@@ -30,15 +31,12 @@ void print(const std::string& text) {
 
 }  // namespace
 
-Progress::Progress(const Terminal& terminal, int64_t steps, const std::string& label)
-    : terminal_(terminal),
+Progress::Progress(int64_t steps, const std::string& label, bool quiet)
+    : terminal_(standard_error(Color::automatic)),
+      quiet_(quiet),
       steps_(steps),
       every_(lines_every(steps)),
       label_(label.empty() ? "" : label + " ") {}
-
-Progress::Progress(int64_t items, bool quiet) : Progress(standard_error(Color::automatic), items) {
-  quiet_ = quiet;
-}
 
 Progress::~Progress() {
   if (line_open_) print("\n");
@@ -56,9 +54,9 @@ std::string Progress::eta(double done, double left) const {
 
 bool Progress::drawn_just_now() const { return Clock::now() - drawn_ < kRedraw; }
 
-void Progress::draw(const std::string& line, size_t codes) {
+void Progress::draw(const std::string& line) {
   if (!terminal_.rewrites) return print(line + "\n");
-  print("\r" + line.substr(0, codes + size_t(std::max(20, terminal_.width() - 1))) + "\x1b[K");
+  print("\r" + line.substr(0, size_t(std::max(20, terminal_.width() - 1))) + "\x1b[K");
   line_open_ = true;
   drawn_ = Clock::now();
 }
@@ -85,17 +83,6 @@ void Progress::line(const std::string& text) {
   drawn_ = {};  // the next step draws again at once
 }
 
-std::string Progress::numbers(const StepRecord& record) const {
-  double tokens = 0, seconds = 0;
-  for (const StepRecord& r : recent_) tokens += double(r.tokens), seconds += r.seconds;
-  return "loss " + fixed("%.4f", record.loss) +
-         (record.eval_loss ? "  held-out " + fixed("%.4f", *record.eval_loss) : "") + "  norm " +
-         fixed("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
-         short_number(tokens / seconds) + " tokens/s" +
-         eta(double(record.step - before_), double(steps_ - record.step)) +
-         (record.skipped ? "  skipped" : "");
-}
-
 void Progress::step(const StepRecord& record) {
   recent_.push_back(record);
   if (recent_.size() > kRecent) recent_.pop_front();
@@ -107,16 +94,17 @@ void Progress::step(const StepRecord& record) {
              record.loss_scale ? str("; loss scale ", *record.loss_scale) : ""));
   const bool shown = terminal_.rewrites ? !drawn_just_now() : record.step % every_ == 0;
   if (!shown && record.step != before_ + 1 && record.step != steps_ && !record.eval_loss) return;
+  double tokens = 0, seconds = 0;
+  for (const StepRecord& r : recent_) tokens += double(r.tokens), seconds += r.seconds;
   const auto width = int(std::to_string(steps_).size());
-  const std::string head = label_ + (terminal_.rewrites ? "" : "step ") +
-                           format("%*lld/%lld ", width, (long long)record.step, (long long)steps_);
-  const std::string tail = " " + numbers(record);
-  const auto full = size_t(kBar * record.step / steps_);
-  const std::string bar =
-      "[" + std::string(full, '=') + std::string(size_t(kBar) - full, ' ') + "] ";
-  const size_t columns = head.size() + bar.size() + tail.size();
-  if (!terminal_.rewrites || columns >= size_t(terminal_.width())) return draw(head + tail);
-  draw(head + terminal_.dim(bar) + tail, terminal_.dim("").size());
+  draw(label_ + (terminal_.rewrites ? "" : "step ") +
+       format("%*lld/%lld", width, (long long)record.step, (long long)steps_) + "  loss " +
+       fixed("%.4f", record.loss) +
+       (record.eval_loss ? "  held-out " + fixed("%.4f", *record.eval_loss) : "") + "  norm " +
+       fixed("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
+       short_number(tokens / seconds) + " tokens/s" +
+       eta(double(record.step - before_), double(steps_ - record.step)) +
+       (record.skipped ? "  skipped" : ""));
 }
 
 }  // namespace zl::cli

@@ -3,21 +3,21 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <deque>
 #include <string>
 
 #include "stages/train/trainer.h"
 #include "tutorials/terminal/terminal.h"
-#include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {
 
 class Progress {
  public:
-  // `label` begins each line, such as the stage that runs; it may be empty.
-  Progress(const Terminal& terminal, int64_t steps, const std::string& label = "");
-  // Progress over `items` pieces of work that are not training steps. Prints nothing if `quiet`.
-  Progress(int64_t items, bool quiet);
+  // Over training steps, or `steps` other pieces of work. `label` begins each line of a step, such
+  // as the stage that runs; it may be empty. Prints nothing about pieces of work if `quiet`.
+  explicit Progress(int64_t steps, const std::string& label = "", bool quiet = false);
+  Progress(int64_t items, std::same_as<bool> auto quiet) : Progress(items, "", quiet) {}
   ~Progress();  // leaves the cursor at the start of a line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -34,9 +34,7 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // `codes`: how many bytes of it only choose a colour.
-  void draw(const std::string& line, size_t codes = 0);
-  std::string numbers(const StepRecord& record) const;
+  void draw(const std::string& line);
   std::string eta(double done, double left) const;  // ", ETA 4s" or ""
   bool drawn_just_now() const;
 

@@ -8,9 +8,11 @@
 
 namespace zl::cli {
 
-// The command or flag, and the rest of the sentence "'bench disk' was removed; …".
+// The command, its flag or the flag of all commands, and the rest of the sentence "'bench disk' was
+// removed; …".
 inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"draw", "the pictures are SVG files below tutorials/, edited by hand"},
+    {"--color", "lines are plain; NO_COLOR=1 leaves colour out of what launch prints"},
     {"train --memory-snapshot", "use '--trace FILE', whose timeline shows each rank's memory"},
     {"compare --memory-snapshot", "use 'train --trace FILE', which shows each rank's memory"},
     {"compare --trace", "use 'zerolab train --stage STAGE --trace FILE'"},
@@ -42,7 +44,7 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
 // "'bench disk' was removed; use …", or "".
 inline std::string was_removed(std::string_view command) {
   for (const auto& [removed, instead] : kRemoved)
-    if (command == removed)
+    if (command == removed || (removed.starts_with("--") && command.ends_with(removed)))
       return "'" + std::string(removed) + "' was removed; " + std::string(instead);
   return "";
 }

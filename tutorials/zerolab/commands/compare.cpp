@@ -9,6 +9,7 @@
 
 #include "tensor/random.h"
 #include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -44,8 +45,7 @@ Comparison run_stages(const CompareOptions& options, const RunSetup& setup,
   callbacks.at_start = [&, then = callbacks.at_start](Trainer& training) {
     if (then) then(training);
     if (training.comm().rank() == 0 && !options.quiet)  // this first ends the line before
-      progress.emplace(standard_error(options.color), setup.spec.steps,
-                       name(training.spec().engine.stage));
+      progress.emplace(setup.spec.steps, name(training.spec().engine.stage));
   };
   return compare_stages(setup.spec, options.stages, callbacks);
 }
@@ -62,13 +62,6 @@ int finish(const CompareOptions& options, ComparisonReport& report,
   const Comparison& comparison = report.comparison;
   if (!comparison.any_fits()) return kOutOfMemory;
   return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
-}
-
-// [s] that each rank waits for the others, in a step on average; at most as long as the step.
-void set_waiting(StageOutcome& s) {
-  for (const TimeSpent& t : s.communication)
-    s.waiting.push_back(std::min(
-        1e-9 * double(std::min(t.waited, t.exposed)) / double(s.steps.size()), s.seconds_per_step));
 }
 
 // ---- Several numbers of ranks ------------------------------------------------------------------
@@ -90,7 +83,7 @@ std::string hash_of(const StageOutcome& s) {
   };
   add(s.weights_hash);
   for (const StepRecord& step : s.steps) add(step.loss), add(step.grad_norm);
-  return format("%016llx", (unsigned long long)fnv1a(bytes));
+  return hexadecimal(fnv1a(bytes));
 }
 
 void add(Outcomes& all, const GptTrainingSpec& spec, const Comparison& comparison) {
@@ -225,7 +218,6 @@ int compare(CompareOptions options) {
   if (!options.out.empty() && first) folder.emplace(options.out, RunFolder::For::compare);
   const std::string settings = describe(setup, options.stages);
   RunPage page(setup, "compare", settings, {.folder = options.out, .writes = first});
-  if (!options.quiet) note_reports_of_train(setup.config, "compare");
   if (!options.quiet) std::fputs(settings.c_str(), stderr);
 
   Comparison comparison;
@@ -244,7 +236,6 @@ int compare(CompareOptions options) {
     return end_early(e, page, {first, running ? str(" while ", name(*running), " ran") : "", ""});
   }
   if (!first) return kFine;
-  for (StageOutcome& s : comparison.stages) set_waiting(s);
   ComparisonReport report{setup, comparison, options.baseline, "", presets};
   return finish(options, report, baseline, page);
 }

@@ -192,8 +192,8 @@ int explain(const ConfigOptions& options) {
                                     {"deepspeed_default", value(v.deepspeed)},
                                     {"defaults_differ", v.differ}});
   if (!options.json) {
-    document["settings"] =
-        with_keys(document["settings"], {"key", "value", "origin", "deepspeed_default"});
+    for (Json& setting : document["settings"])
+      for (const char* key : {"default", "defaults_differ"}) setting.erase(key);
     document.erase("findings");
   }
   print_document(document, options.json);

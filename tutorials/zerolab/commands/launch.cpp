@@ -90,7 +90,7 @@ int launch() {
                   .ranks = options.ranks,
                   .grace = std::chrono::milliseconds(int64_t(options.grace * 1000)),
                   .port = free_port(random),
-                  .run = format("%016llx", (unsigned long long)random()),
+                  .run = hexadecimal(random()),
                   .share_gpu = options.share_gpu};
   if (std::ranges::count(options.commands, plan.command[0]) > 0) {
     std::string words;  // "--backend=mpi" and "--backend mpi" alike

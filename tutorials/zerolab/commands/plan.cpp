@@ -64,7 +64,7 @@ void refuse_flags_of_models(const PlanOptions& o) {
                   "--model, the size flags and --init-from"},
         {variants || !o.presets.empty(), "variants and systems as shipped"},
         {!o.clock.machine.empty(), "--machine"},
-        {o.checkpoint.save_every.has_value(), "--save-every"},
+        {o.checkpoint.save_every > 0, "--save-every"},
         {o.device != Wish::automatic, "--as"},
         {transport_of(o) != Transport::threads, "--backend"}})
     if (given)
@@ -116,7 +116,7 @@ GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
   spec.transport = transport_of(options);
   spec.device = planned_device(options, machine);
   spec.reference = options.device == Wish::reference;
-  spec.checkpoint = checkpoint_options(options);
+  spec.checkpoint = options.checkpoint;
   spec.interrupted = interrupt_requested;
   if (machine) {
     if (spec.device_memory == 0) spec.device_memory = int64_t(machine->rank.memory_bytes);
@@ -173,7 +173,8 @@ bool plan_model(const PlanOptions& options, const LoadedConfig& loaded, RunRepor
   const auto presets = predict_presets(options.presets, loaded.config, spec);
   report.device = str("none: a dry run for ", name(spec.device));
   report.document = plan_json(plans, presets, limited);
-  report.settings = plan_text(plans, limited, model.name) + preset_text(presets);
+  report.settings =
+      plan_text(plans, limited, model.name, loaded.config.recompute) + preset_text(presets);
   // Of stages that fit, the machine's clock knows which is the fastest.
   if (!machine || !fits)
     report.settings += plan_advice(plans, limited);
@@ -199,7 +200,6 @@ int plan(PlanOptions options) {
   require_groups_used(options.source, options.stages, !options.clock.machine.empty());
   options.source.ranks = options.ranks.value_or(kPlanRanks);
   const LoadedConfig loaded = load_settings(options, options.source.ranks);
-  if (!options.quiet) note_reports_of_train(loaded.config, "plan");
   std::optional<RunFolder> folder;
   if (!options.page.empty()) folder.emplace(options.page, RunFolder::For::compare);
   RunReport report{.kind = "plan", .device = "", .settings = ""};

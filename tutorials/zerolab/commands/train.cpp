@@ -8,6 +8,7 @@
 #include "nn/sampler.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
@@ -107,7 +108,7 @@ class TrainingRun {
       folder_.emplace(options.out, in_place_ ? RunFolder::For::resume : RunFolder::For::train);
       metrics_.emplace(folder_->file("metrics.jsonl"), in_place_);
     }
-    if (!options.quiet) progress_.emplace(standard_error(options.color), spec_.steps);
+    if (!options.quiet) progress_.emplace(spec_.steps);
     reports_.emplace(setup, progress_ ? &*progress_ : nullptr, first);
     // After the monitors, which may have taken its name.
     if (!options.trace.empty()) trace_.emplace(options.trace, options.out, spec_.ranks, first);
@@ -166,6 +167,7 @@ class TrainingRun {
   void at_start(Trainer& training) {
     const int64_t steps = training.steps();
     if (training.comm().rank() == 0) {
+      rank0_ = &training;
       last_.step = steps;
       if (progress_) progress_->begin_after(steps);
       const int64_t kept = metrics_ && in_place_ ? metrics_->keep_until(steps) : steps;
@@ -173,7 +175,6 @@ class TrainingRun {
         tell(str("note: ", metrics_->path(), " holds no steps from ", kept + 1, " to ", steps));
     }
     if (steps >= spec_.steps) finished_ = true;
-    reports_->at_start(training);
     if (trace_) trace_->at_start(training);
     page_.at_start(training);
   }
@@ -190,7 +191,7 @@ class TrainingRun {
     last_ = record;
     if (metrics_) try_to([&] { metrics_->append(record); });
     page_.on_step(spec_.engine.stage, record);
-    reports_->on_step(record);
+    reports_->on_step(rank0_->engine(), record);
     if (progress_) progress_->step(record);
   }
 
@@ -208,7 +209,6 @@ class TrainingRun {
   }
 
   void at_end(Trainer& training) {
-    reports_->at_end(training);
     if (trace_) trace_->at_end(training);
     if (!options_.out.empty()) {
       const bool writes = training.comm().rank() == 0 && !untrained();
@@ -238,8 +238,8 @@ class TrainingRun {
       return metrics_->path() +
              " holds the steps so far, and no weights were written; choose "
              "another --out to run again";
-    return (options_.checkpoint.resume ? "--resume " + options_.out + " goes on from "
-                                       : "add --resume to go on from ") +
+    return (options_.resume ? "--resume " + options_.out + " goes on from "
+                            : "add --resume to go on from ") +
            all.back().path;
   }
 
@@ -254,7 +254,6 @@ class TrainingRun {
   }
 
   int finish(const TrainingResult& result) {
-    reports_->finish();
     if (trace_ && !options_.quiet) std::fputs(trace_->summary().c_str(), stderr);
     const auto dry = options_.dry_run ? std::optional(dry_) : std::nullopt;
     TrainReport report{setup_, result, dry, sample_, {}, resumed_, checkpoints_, page_.file()};
@@ -292,6 +291,7 @@ class TrainingRun {
   std::optional<RunTrace> trace_;
   std::optional<LoadedCheckpoint> resumed_;
   std::vector<CheckpointRecord> checkpoints_;
+  Trainer* rank0_ = nullptr;
   StepRecord last_;                     // the last step, also before a resume
   int64_t made_ = 0, skipped_ = 0;      // steps of this run
   std::string weights_, problem_;       // the file; the first output that could not be written

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -17,7 +16,6 @@
 #include "tensor/io/crc32c.h"
 
 namespace zl::cli {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,60 +32,6 @@ void append(const std::string& path, const std::string& bytes, const std::string
   if (!error) fs::resize_file(path, before, error);
   throw OutputError(str(path, " cannot be written", when, ": ", std::strerror(reason)));
 }
-
-std::string after(int64_t samples) { return str(" after ", samples, " samples"); }
-
-// The path of a file of a monitor, which exists then. `key` names the monitor in messages.
-std::string new_file(const std::string& key, const Monitor& monitor, const std::string& name) {
-  const fs::path folder = fs::path(monitor.output_path) / monitor.job_name;
-  std::error_code error;
-  if (!folder.empty()) fs::create_directories(folder, error);
-  require_input(!error, key, ": the folder ", folder.string(),
-                " cannot be created: ", error.message());
-  const std::string path = (folder / name).string();
-  require_input(!fs::is_fifo(path, error), key, ": ", path, " is a pipe, not a file");
-  try {
-    append(path, "", " to");
-  } catch (const OutputError& e) {
-    throw InputError(key + ": " + e.what());
-  }
-  return path;
-}
-
-}  // namespace
-
-// ---- csv_monitor -----------------------------------------------------------------------------
-
-std::string python_number(double number) {
-  if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  return nlohmann::json(number).dump();
-}
-
-CsvFiles::CsvFiles(const Monitor& monitor, const std::vector<std::string>& values) {
-  for (const std::string& value : values)
-    paths_[value] = new_file("csv_monitor", monitor, "Train_Samples_" + value + ".csv");
-}
-
-void CsvFiles::add(const std::string& value, int64_t samples, double number) {
-  require(paths_.contains(value), "csv_monitor writes no ", value);
-  const bool begun = std::ranges::count(begun_, value) > 0;
-  // Python's csv module ends its lines so.
-  append(paths_.at(value),
-         str(begun ? "" : "step," + value + "\r\n", samples, ",", python_number(number), "\r\n"),
-         after(samples));
-  if (!begun) begun_.push_back(value);
-}
-
-std::vector<std::string> CsvFiles::paths() const {
-  std::vector<std::string> all;
-  for (const std::string& value : begun_) all.push_back(paths_.at(value));
-  return all;
-}
-
-// ---- tensorboard -----------------------------------------------------------------------------
-
-namespace {
 
 template <class T>
 std::string raw(T value) {  // little-endian, as all machines of ours
@@ -116,7 +60,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string new_name() {
+std::string event_file_name() {
   static std::atomic<int> files = 0;
   char host[256] = "";
   (void)gethostname(host, sizeof host - 1);
@@ -125,6 +69,12 @@ std::string new_name() {
 }
 
 }  // namespace
+
+std::string python_number(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
+  return nlohmann::json(number).dump();
+}
 
 std::string tfrecord(std::string_view event) {
   const std::string length = raw(uint64_t(event.size()));
@@ -137,14 +87,54 @@ std::string scalar_event(double seconds, int64_t step, const std::string& tag, f
          field(5, field(1, value));
 }
 
-TensorboardFile::TensorboardFile(const Monitor& monitor)
-    : path_(new_file("tensorboard", monitor, new_name())) {
-  append(path_, tfrecord(wall_time(now()) + field(3, "brain.Event:2")), "");
+MonitorFiles::MonitorFiles(std::string key, const Monitor& monitor,
+                           const std::vector<std::string>& values)
+    : csv_(key == "csv_monitor") {
+  const fs::path folder = fs::path(monitor.output_path) / monitor.job_name;
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  require_input(!error, key, ": the folder ", folder.string(),
+                " cannot be created: ", error.message());
+  for (const std::string& value : csv_ ? values : std::vector<std::string>{""}) {
+    const std::string path =
+        (folder / (csv_ ? "Train_Samples_" + value + ".csv" : event_file_name())).string();
+    require_input(!fs::is_fifo(path, error), key, ": ", path, " is a pipe, not a file");
+    try {
+      append(path, "", " to");
+    } catch (const OutputError& e) {
+      throw InputError(key + ": " + e.what());
+    }
+    files_[value].path = path;
+  }
 }
 
-void TensorboardFile::add(const std::string& value, int64_t samples, double number) {
-  append(path_, tfrecord(scalar_event(now(), samples, "Train/Samples/" + value, float(number))),
-         after(samples));
+MonitorFiles::~MonitorFiles() {
+  std::error_code error;
+  for (const auto& [value, file] : files_)
+    if (fs::is_regular_file(file.path, error) && fs::file_size(file.path, error) == 0)
+      fs::remove(file.path, error);
+}
+
+void MonitorFiles::add(const std::string& value, int64_t samples, double number) {
+  const auto at = files_.find(csv_ ? value : "");
+  require(at != files_.end(), "csv_monitor writes no ", value);
+  File& file = at->second;
+  std::string bytes;
+  if (csv_)  // Python's csv module ends its lines so
+    bytes = str(file.begun ? "" : "step," + value + "\r\n", samples, ",", python_number(number),
+                "\r\n");
+  else
+    bytes = (file.begun ? "" : tfrecord(wall_time(now()) + field(3, "brain.Event:2"))) +
+            tfrecord(scalar_event(now(), samples, "Train/Samples/" + value, float(number)));
+  append(file.path, bytes, str(" after ", samples, " samples"));
+  file.begun = true;
+}
+
+std::vector<std::string> MonitorFiles::paths() const {
+  std::vector<std::string> all;
+  for (const auto& [value, file] : files_)
+    if (file.begun) all.push_back(file.path);
+  return all;
 }
 
 }  // namespace zl::cli

@@ -3,9 +3,14 @@
 // directory. They grow while a run trains. A value is "lr", "train_loss", …; samples are counted
 // from the start of the run.
 //
-// Constructors throw InputError if a file cannot be written to. The bytes of add() are in the file
-// when it returns. If the disk is full, the file ends with the bytes before, and OutputError says
-// how many samples the run had trained.
+// csv_monitor, as DeepSpeed 0.19 writes it: one file per value, such as "Train_Samples_lr.csv". A
+// row is the number of samples, and the value. A repeated run appends, with another header.
+//
+// tensorboard: one file, "events.out.tfevents.TIME.HOST.PID.NUMBER"; a repeated run makes another.
+// It is a row of TFRecord frames: the length as 8 bytes, its checksum, an Event, its checksum
+// (https://www.tensorflow.org/tutorials/load_data/tfrecord). The first Event names the version,
+// each later one holds a scalar of fp32, "Train/Samples/<value>" (event.proto and summary.proto of
+// TensorBoard, encoded as in https://protobuf.dev/programming-guides/encoding).
 #pragma once
 
 #include <cstdint>
@@ -18,38 +23,27 @@
 
 namespace zl::cli {
 
-// As DeepSpeed 0.19 writes them: one file per value, such as "Train_Samples_lr.csv". A row is the
-// number of samples, and the value.
-class CsvFiles {
+class MonitorFiles {
  public:
-  // Makes the files of `values`. As in DeepSpeed a repeated run appends to them, with another
-  // header.
-  CsvFiles(const Monitor& monitor, const std::vector<std::string>& values);
+  // `key`: csv_monitor or tensorboard. Makes the files of `values`. Throws InputError if one cannot
+  // be written to.
+  MonitorFiles(std::string key, const Monitor& monitor, const std::vector<std::string>& values);
+  ~MonitorFiles();  // removes those that it has made and that are empty
+  MonitorFiles(const MonitorFiles&) = delete;
+  MonitorFiles& operator=(const MonitorFiles&) = delete;
 
+  // The bytes are in the file when it returns. If the disk is full, the file ends with the bytes
+  // before, and OutputError says how many samples the run had trained.
   void add(const std::string& value, int64_t samples, double number);
-  std::vector<std::string> paths() const;  // of those that have a row of this run
+  std::vector<std::string> paths() const;  // of those to which this run has added
 
  private:
-  std::map<std::string, std::string> paths_;  // by value
-  std::vector<std::string> begun_;            // have their header
-};
-
-// Scalars that TensorBoard shows. The file is a row of TFRecord frames: the length as 8 bytes, its
-// checksum, an Event, its checksum (https://www.tensorflow.org/tutorials/load_data/tfrecord). The
-// first Event names the version, each later one holds a scalar (event.proto and summary.proto of
-// TensorBoard, encoded as in https://protobuf.dev/programming-guides/encoding).
-class TensorboardFile {
- public:
-  // Creates "events.out.tfevents.TIME.HOST.PID.NUMBER", as DeepSpeed 0.19 does. A repeated run
-  // makes another file; TensorBoard shows both.
-  explicit TensorboardFile(const Monitor& monitor);
-
-  // Appends the scalar "Train/Samples/<value>" as fp32.
-  void add(const std::string& value, int64_t samples, double number);
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+  struct File {
+    std::string path;
+    bool begun = false;
+  };
+  const bool csv_;
+  std::map<std::string, File> files_;  // by value; of tensorboard ""
 };
 
 // A number as Python prints it: the shortest that reads back as the same double ("0.001", "1e-05",

@@ -1,21 +1,20 @@
 #include "tutorials/zerolab/report/baseline.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
 #include "tensor/io/json_check.h"
 #include "tensor/io/small_file.h"
-#include "tutorials/zerolab/report/shape.h"
+#include "tutorials/zerolab/cli/document.h"
 
 namespace zl::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kBaselineShape =
-    R"({"ranks": "integer", "steps": "integer", "parameters": "integer", "precision": "text",
-        "device": "text", "backend": "text", "bits_promised": "boolean", "model": "object",
-        "data": "object", "settings": "object", "stages": ["object"]})";
+constexpr std::pair<const char*, const char*> kNames[] = {
+    {"model", "name"}, {"data", "name"}, {"settings", "version"}};
 
 // With names instead of numbers in all lists: "step 2", "rank 1, device, gradient", "[0]".
 Json named(const std::string& list, const Json& json) {
@@ -29,8 +28,7 @@ Json named(const std::string& list, const Json& json) {
     if (json.is_array() && value.is_object()) {
       name = value.contains("rank") ? "rank " + value["rank"].dump() : "";
       for (const char* label : {"stage", "pool", "use", "collective", "purpose", "group", "move"})
-        if (value.contains(label))
-          name += (name.empty() ? "" : ", ") + value[label].get<std::string>();
+        if (value.contains(label)) name += (name.empty() ? "" : ", ") + as_is<Json>(value[label]);
     }
     all[name] = named(key, value);
   }
@@ -61,7 +59,14 @@ Baseline::Baseline(std::string path) : path_(std::move(path)) {
                 path_, " is not a compare.json of 'zerolab compare --out'");
   require_input(stored.value("schema", Json()) == 1, "--baseline ", path_,
                 " has another schema than 1, which this program reads");
-  require_shape(text_, kBaselineShape, "--baseline " + path_);
+  for (const char* key : {"ranks", "steps", "parameters", "model", "data", "settings", "stages"})
+    require_input(stored.contains(key), "--baseline ", path_, ": it has no \"", key, "\"");
+  const Json& stages = stored["stages"];
+  require_input(
+      stages.is_array() && std::ranges::all_of(stages, &Json::is_object) &&
+          std::ranges::all_of(kNames, [&](auto& n) { return stored[n.first].is_object(); }),
+      "--baseline ", path_, " is damaged: stages is not a list of objects, or model, data ",
+      "or settings is no object");
 }
 
 void Baseline::require_same_settings(const std::string& settings) const {
@@ -70,9 +75,7 @@ void Baseline::require_same_settings(const std::string& settings) const {
   for (const auto& [key, value] : now.items())
     if (key != "ok" && stored.contains(key)) ours[key] = value, theirs[key] = stored[key];
   for (Json* document : {&ours, &theirs})  // sizes and the hash of the data decide, not their names
-    for (const auto& [part, name] :
-         {std::pair{"model", "name"}, {"data", "name"}, {"settings", "version"}})
-      if (document->contains(part)) (*document)[part].erase(name);
+    for (const auto& [part, name] : kNames) (*document)[part].erase(name);
   const std::string text = difference(theirs, ours);
   require_input(text.empty(), "--baseline ", path_, " is of another run: ", text);
 }

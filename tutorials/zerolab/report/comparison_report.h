@@ -1,4 +1,4 @@
-// The reports of compare and plan: a table for people, a JSON document.
+// The reports of compare and plan: a JSON document, and a table for people that is made from it.
 #pragma once
 
 #include <string>
@@ -25,8 +25,9 @@ std::string comparison_json(const ComparisonReport& report);
 std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed);
 
 std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
-                      const std::string& model);
-// Which stage to take, by what fits and by what is sent; or that none fits, and what to try.
+                      const std::string& model, Recompute recompute);
+// Which stage to take: the first that fits, because later ones keep less; or that none fits, and
+// what to try.
 std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
 std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
                       const GptTrainingSpec& spec);

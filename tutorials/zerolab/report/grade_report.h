@@ -36,7 +36,7 @@ std::string junit_without_checks(const std::string& grade);
 std::string csv_row(const std::string& grade);
 std::string csv_names(const std::string& grade);
 
-// A few lines about a class: full points, the mean, and how many failed which check first.
+// A line about a class: how many have full points, and the mean.
 std::string grades_text(std::span<const std::string> grades);
 
 }  // namespace zl::cli

@@ -36,7 +36,7 @@ std::string report_json(const RunReport& report);
 
 // The same report with the steps of `metrics`, the lines of metrics.jsonl, and, where neither an
 // end nor a failure is recorded, with a failure that says so. Throws InputError that names the file
-// if the text is no report of this schema, or `metrics`, which is beside it, is damaged.
+// if the text is no report of this schema. The page says so where parts of it are damaged.
 std::string continued_report(const std::string& report_json, const std::string& path,
                              const std::optional<std::vector<std::string>>& metrics);
 

@@ -2,7 +2,7 @@
 // of headers.
 #pragma once
 
-#include "stages/predict/plan.h"
+#include "stages/predict/preset_forms.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
@@ -31,60 +31,60 @@ Json checkpoint_json(const CheckpointBytes& bytes) {
            {{"wait", bytes.buffer}, {"still", bytes.buffer}, {"snapshot", bytes.snapshot}}}};
 }
 
-// ---- rows of memory, traffic and moves ---------------------------------------------------------
+// How the documents of compare and plan begin.
+template <class Json>
+Json document_head(const char* command, const GptTrainingSpec& spec) {
+  return {{"schema", 1},
+          {"command", command},
+          {"ok", true},
+          {"ranks", spec.ranks},
+          {"parameters", spec.model.parameters()},
+          {"steps", spec.steps},
+          {"precision", precision_name(spec.engine.precision)}};
+}
 
-// A key of a row, and the column that it takes.
-template <class Row>
-struct RowKey {
-  const char* key;
-  int64_t Row::*column;
-  bool predicted = false;
-};
-inline constexpr RowKey<MemoryRow> kMemoryKeys[] = {
-    {"rest_bytes", &MemoryRow::rest},
-    {"peak_bytes", &MemoryRow::peak},
-    {"predicted_rest_bytes", &MemoryRow::predicted_rest, true},
-    {"predicted_peak_bytes", &MemoryRow::predicted_peak, true}};
-// The first column of a key counts: those of a plan, which measures nothing, are predicted.
-inline constexpr RowKey<TrafficRow> kTrafficKeys[] = {
-    {"calls", &TrafficRow::calls},
-    {"elements", &TrafficRow::elements},
-    {"sent_bytes_per_rank", &TrafficRow::sent},
-    {"calls", &TrafficRow::predicted_calls, true},
-    {"elements", &TrafficRow::predicted_elements, true},
-    {"predicted_sent_bytes_per_rank", &TrafficRow::predicted_sent, true}};
-inline constexpr RowKey<MoveRow> kMoveKeys[] = {
-    {"moves_per_step", &MoveRow::number},
-    {"bytes_per_step", &MoveRow::bytes},
-    {"predicted_moves_per_step", &MoveRow::predicted_number, true},
-    {"predicted_bytes_per_step", &MoveRow::predicted_bytes, true}};
+template <class Json>
+Json out_of_memory_json(const OutOfMemory& o) {
+  return {{"rank", o.rank},
+          {"pool", name(o.pool)},
+          {"unit", o.unit},
+          {"phase", o.phase},
+          {"asked", o.asked}};
+}
+
+// [B] of rank 0 in a list by rank, such as peak_host_bytes; 0 where a stage has none.
+template <class Json>
+int64_t of_rank_0(const Json& stage, const std::string& key) {
+  return stage.contains(key) ? stage[key][0].template get<int64_t>() : 0;
+}
 
 enum class Columns { measured, predicted, both };
-
-template <class Json, class Row>
-void add_columns(Json& json, const Row& row, const auto& keys, Columns columns, int64_t steps = 1) {
-  for (const RowKey<Row>& k : keys)
-    if (columns == Columns::both || (columns == Columns::predicted) == k.predicted)
-      json.emplace(k.key, row.*k.column / steps);
-}
 
 template <class Json>
 Json memory_json(const std::vector<MemoryRow>& rows, Columns columns) {
   Json list = Json::array();
-  for (const MemoryRow& row : rows) {
-    list.push_back({{"rank", row.rank}, {"pool", name(row.pool)}, {"use", name(row.use)}});
-    add_columns(list.back(), row, kMemoryKeys, columns);
+  for (const MemoryRow& r : rows) {
+    list.push_back({{"rank", r.rank}, {"pool", name(r.pool)}, {"use", name(r.use)}});
+    if (columns != Columns::predicted)
+      list.back().update({{"rest_bytes", r.rest}, {"peak_bytes", r.peak}});
+    list.back().update(
+        {{"predicted_rest_bytes", r.predicted_rest}, {"predicted_peak_bytes", r.predicted_peak}});
   }
   return list;
 }
 
 template <class Json>
 Json traffic_json(const std::vector<TrafficRow>& rows, Columns columns) {
+  const bool measured = columns != Columns::predicted;
   Json list = Json::array();
-  for (const TrafficRow& row : rows) {
-    list.push_back({{"collective", name(row.collective)}, {"purpose", name(row.purpose)}});
-    if (!row.group.empty()) list.back()["group"] = row.group;
-    add_columns(list.back(), row, kTrafficKeys, columns);
+  for (const TrafficRow& r : rows) {
+    Json row{{"collective", name(r.collective)}, {"purpose", name(r.purpose)}};
+    if (!r.group.empty()) row["group"] = r.group;
+    row["calls"] = measured ? r.calls : r.predicted_calls;
+    row["elements"] = measured ? r.elements : r.predicted_elements;
+    if (measured) row["sent_bytes_per_rank"] = r.sent;
+    row["predicted_sent_bytes_per_rank"] = r.predicted_sent;
+    list.push_back(row);
   }
   return list;
 }
@@ -93,10 +93,29 @@ Json traffic_json(const std::vector<TrafficRow>& rows, Columns columns) {
 template <class Json>
 Json moves_json(const std::vector<MoveRow>& rows, int64_t steps, Columns columns) {
   Json list = Json::array();
-  for (const MoveRow& row : rows) {
-    list.push_back({{"rank", row.rank}, {"move", name(row.move)}});
-    add_columns(list.back(), row, kMoveKeys, columns, steps);
+  for (const MoveRow& r : rows) {
+    list.push_back({{"rank", r.rank}, {"move", name(r.move)}});
+    if (columns != Columns::predicted)
+      list.back().update(
+          {{"moves_per_step", r.number / steps}, {"bytes_per_step", r.bytes / steps}});
+    if (columns != Columns::measured)
+      list.back().update({{"predicted_moves_per_step", r.predicted_number / steps},
+                          {"predicted_bytes_per_step", r.predicted_bytes / steps}});
   }
+  return list;
+}
+
+// By closed formulas: nothing of it is measured.
+template <class Json>
+Json presets_json(const std::vector<PresetPlan>& presets) {
+  Json list = Json::array();
+  for (const PresetPlan& p : presets)
+    list.push_back({{"preset", p.stage->name},
+                    {"stage", name(p.stage->parent)},
+                    {"predicted", true},
+                    {"memory", memory_json<Json>(p.memory, Columns::predicted)},
+                    {"communication", traffic_json<Json>(p.traffic, Columns::predicted)},
+                    {"gradient_buckets", p.buckets}});
   return list;
 }
 

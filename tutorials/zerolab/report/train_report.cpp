@@ -15,21 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct StepTotals {
-  int64_t tokens = 0, skipped = 0;
-  double seconds = 0;
-};
-
-StepTotals step_totals(const std::vector<StepRecord>& steps) {
-  StepTotals sum;
-  for (const StepRecord& step : steps) {
-    sum.tokens += step.tokens;
-    sum.seconds += step.seconds;
-    sum.skipped += step.skipped;
-  }
-  return sum;
-}
-
 const StepRecord* last_evaluated(const TrainingResult& result) {
   for (auto step = result.steps.rbegin(); step != result.steps.rend(); ++step)
     if (step->eval_loss) return &*step;
@@ -64,24 +49,6 @@ std::string memory_text(const std::vector<RankReport>& ranks) {
                    human_bytes(ledger.peak(use)).c_str());
   }
   return text;
-}
-
-// In all steps, by rank.
-std::vector<MoveRow> measured_moves(const TrainingResult& result) {
-  std::vector<MoveRow> all;
-  for (size_t rank = 0; rank < result.ranks.size(); ++rank)
-    std::ranges::copy(move_rows(int(rank), result.ranks[rank].moves, {}, {}),
-                      std::back_inserter(all));
-  return all;
-}
-
-std::string moves_text(const TrainingResult& result) {
-  std::string text;
-  for (const MoveRow& move : measured_moves(result))
-    if (move.rank == 0)
-      text += str(text.empty() ? "per rank and step: " : ", ",
-                  human_bytes(move.bytes / int64_t(result.steps.size())), " ", name(move.move));
-  return text.empty() ? "" : row("moved", text);
 }
 
 std::string checkpoints_text(const TrainReport& report) {
@@ -147,41 +114,40 @@ void add_rows(Json& json, const TrainReport& report) {
   const Prediction prediction = known.value_or(Prediction());
   const TrainingResult& result = report.result;
   const StageKind stage = report.setup.spec.engine.stage;
+  const StepCount steps = count(result.steps);
   std::vector<MemoryRow> memory;
-  for (size_t rank = 0; rank < result.ranks.size(); ++rank)
-    std::ranges::copy(memory_rows(int(rank), result.ranks[rank], prediction),
-                      std::back_inserter(memory));
+  std::vector<MoveRow> moves;
+  for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    const RankReport& of_rank = result.ranks[rank];
+    std::ranges::copy(memory_rows(int(rank), of_rank, prediction), std::back_inserter(memory));
+    std::ranges::copy(move_rows(int(rank), of_rank.moves, {}, {}), std::back_inserter(moves));
+    json["peak_total_bytes"].push_back(of_rank.rest.peak_total());
+  }
   json["memory"] = memory_json<Json>(memory, Columns::both);
   for (size_t i = 0; i < memory.size(); ++i)
     if (!report.dry && !(known && has_closed_formula(memory[i].use, memory[i].pool)))
       for (const char* key : {"predicted_rest_bytes", "predicted_peak_bytes"})
         json["memory"][i][key] = nullptr;
-  json["peak_total_bytes"] = Json::array();
-  for (const RankReport& rank : result.ranks)
-    json["peak_total_bytes"].push_back(rank.rest.peak_total());
-  const StepCount steps = count(result.steps);
   std::vector<TrafficRow> traffic = traffic_rows(stage, result.ranks.at(0).log, prediction, steps);
   for (TrafficRow& row : traffic)
-    for (const auto& [key, column, predicted] : kTrafficKeys)
-      row.*column /= std::max<int64_t>(1, steps.with(stage, row.purpose));
+    for (int64_t* all : {&row.calls, &row.elements, &row.sent, &row.predicted_sent})
+      *all /= std::max<int64_t>(1, steps.with(stage, row.purpose));
   json["communication"] = traffic_json<Json>(traffic, Columns::both);
   if (!known)
     for (Json& row : json["communication"]) row["predicted_sent_bytes_per_rank"] = nullptr;
-}
-
-// Of the whole run, by rank and collective, with the parts until all ranks had come, and in which
-// the rank had nothing else to do.
-Json communication_seconds(const TrainingResult& result) {
-  Json rows = Json::array();
+  // Of the whole run, with the parts until all ranks had come, and in which the rank had nothing
+  // else to do.
+  json["communication_seconds"] = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank)
     for (const auto& [collective, time] : result.ranks[rank].log.times())
-      rows.push_back({{"rank", rank},
-                      {"collective", name(collective)},
-                      {"calls", time.calls},
-                      {"seconds", double(time.nanoseconds) * 1e-9},
-                      {"waited_seconds", double(time.waited) * 1e-9},
-                      {"exposed_seconds", double(time.exposed) * 1e-9}});
-  return rows;
+      json["communication_seconds"].push_back({{"rank", rank},
+                                               {"collective", name(collective)},
+                                               {"calls", time.calls},
+                                               {"seconds", double(time.nanoseconds) * 1e-9},
+                                               {"waited_seconds", double(time.waited) * 1e-9},
+                                               {"exposed_seconds", double(time.exposed) * 1e-9}});
+  if (!moves.empty())
+    json["moves"] = moves_json<Json>(moves, int64_t(result.steps.size()), Columns::measured);
 }
 
 Json checkpoints_json(const std::vector<CheckpointRecord>& checkpoints) {
@@ -205,22 +171,70 @@ Json sample_json(const std::optional<TextSample>& sample) {
   return json;
 }
 
+Json train_document(const TrainReport& report) {
+  const GptTrainingSpec& spec = report.setup.spec;
+  const std::vector<StepRecord>& steps = report.result.steps;
+  Json json{{"schema", 1},
+            {"command", "train"},
+            {"stage", name(spec.engine.stage)},
+            {"ranks", spec.ranks},
+            {"parameters", spec.model.parameters()},
+            {"steps", spec.steps},
+            {"seed", spec.engine.seed},
+            {"precision", precision_name(spec.engine.precision)},
+            {"device", spec.device_name()}};
+  if (report.setup.device.on_gpus()) json["tf32"] = report.setup.device.tf32;
+  int64_t tokens = 0, skipped = 0;
+  double seconds = 0;
+  Json loss = Json::array(), norm = Json::array(), lr = Json::array();
+  for (const StepRecord& step : steps) {
+    tokens += step.tokens, seconds += step.seconds, skipped += step.skipped;
+    loss.push_back(step.loss), norm.push_back(step.grad_norm), lr.push_back(step.lr);
+  }
+  const StepRecord* evaluated = last_evaluated(report.result);
+  json.update({{"threads", report.setup.device.threads},
+               {"model", model_json<Json>(report.setup)},
+               {"data", data_json<Json>(report.setup)},
+               {"final_loss", steps.back().loss},
+               {"eval_loss", evaluated ? Json(*evaluated->eval_loss) : Json()},
+               {"loss", loss},
+               {"grad_norm", norm},
+               {"lr", lr},
+               {"skipped_steps", skipped},
+               {"tokens", tokens},
+               {"seconds", seconds},
+               {"tokens_per_second", double(tokens) / seconds}});
+  add_rows(json, report);
+  const auto file = [&](size_t i) {
+    return i < report.files.size() ? Json(report.files[i]) : Json(nullptr);
+  };
+  json["files"] = {{"metrics", file(0)}, {"weights", file(1)}};
+  if (!report.more_files.empty()) json["files"]["more"] = report.more_files;
+  if (report.resumed)
+    json["resumed_from"] = {{"folder", report.resumed->folder},
+                            {"step", report.resumed->position.step}};
+  if (spec.checkpoint.saves()) json["checkpoints"] = checkpoints_json(report.checkpoints);
+  json["sample"] = sample_json(report.sample);
+  return json;
+}
+
 }  // namespace
 
 std::string text_report(const TrainReport& report) {
-  const StepRecord &first = report.result.steps.front(), &last = report.result.steps.back();
-  const StepTotals sum = step_totals(report.result.steps);
+  const std::vector<StepRecord>& steps = report.result.steps;
+  const StepRecord &first = steps.front(), &last = steps.back();
+  const Json json = train_document(report);
   std::string text = row(
       "loss",
       str(digits(last.loss, 6), " at step ", last.step,
           last.step > first.step ? str(", ", digits(first.loss, 6), " at step ", first.step) : ""));
   if (const StepRecord* evaluated = last_evaluated(report.result))
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
-  if (sum.skipped > 0) text += skipped_text(report, sum.skipped);
-  text += row("speed",
-              str(short_number(double(sum.tokens) / sum.seconds), " tokens/s, ",
-                  milliseconds(sum.seconds / double(report.result.steps.size())), " ms per step"));
-  text += memory_text(report.result.ranks) + moves_text(report.result);
+  if (json["skipped_steps"] > 0) text += skipped_text(report, json["skipped_steps"]);
+  text += row("speed", str(short_number(json["tokens_per_second"]), " tokens/s, ",
+                           milliseconds(json["seconds"].get<double>() / double(steps.size())),
+                           " ms per step"));
+  text += memory_text(report.result.ranks);
   std::vector<std::string> files = report.files;
   if (!report.page.empty()) files.push_back(report.page);
   files.insert(files.end(), report.more_files.begin(), report.more_files.end());
@@ -230,6 +244,8 @@ std::string text_report(const TrainReport& report) {
   text += checkpoints_text(report);
   return text + (report.sample ? sample_text(*report.sample) : "");
 }
+
+std::string json_report(const TrainReport& report) { return json_text(train_document(report)); }
 
 std::string text_report(const FinishedRun& run) {
   return str(run.folder, " is finished: it is at step ", run.step,
@@ -244,56 +260,6 @@ std::string json_report(const FinishedRun& run) {
                         {"step", run.step},
                         {"steps", run.steps},
                         {"folder", run.folder}});
-}
-
-std::string json_report(const TrainReport& report) {
-  const GptTrainingSpec& spec = report.setup.spec;
-  const TrainingResult& result = report.result;
-  const StepTotals sum = step_totals(result.steps);
-  Json json{{"schema", 1},
-            {"command", "train"},
-            {"stage", name(spec.engine.stage)},
-            {"ranks", spec.ranks},
-            {"parameters", spec.model.parameters()},
-            {"steps", spec.steps},
-            {"seed", spec.engine.seed},
-            {"precision", precision_name(spec.engine.precision)},
-            {"device", spec.device_name()}};
-  if (report.setup.device.on_gpus()) json["tf32"] = report.setup.device.tf32;
-  json.update({{"threads", report.setup.device.threads},
-               {"model", model_json<Json>(report.setup)},
-               {"data", data_json<Json>(report.setup)},
-               {"final_loss", result.steps.back().loss},
-               {"eval_loss", nullptr},
-               {"loss", Json::array()},
-               {"grad_norm", Json::array()},
-               {"lr", Json::array()},
-               {"skipped_steps", sum.skipped},
-               {"tokens", sum.tokens},
-               {"seconds", sum.seconds},
-               {"tokens_per_second", double(sum.tokens) / sum.seconds}});
-  if (const StepRecord* evaluated = last_evaluated(result))
-    json["eval_loss"] = *evaluated->eval_loss;
-  for (const StepRecord& step : result.steps) {
-    json["loss"].push_back(step.loss);
-    json["grad_norm"].push_back(step.grad_norm);
-    json["lr"].push_back(step.lr);
-  }
-  add_rows(json, report);
-  json["communication_seconds"] = communication_seconds(result);
-  if (const auto moves = measured_moves(result); !moves.empty())
-    json["moves"] = moves_json<Json>(moves, int64_t(result.steps.size()), Columns::measured);
-  const auto file = [&](size_t i) {
-    return i < report.files.size() ? Json(report.files[i]) : Json(nullptr);
-  };
-  json["files"] = {{"metrics", file(0)}, {"weights", file(1)}};
-  if (!report.more_files.empty()) json["files"]["more"] = report.more_files;
-  if (report.resumed)
-    json["resumed_from"] = {{"folder", report.resumed->folder},
-                            {"step", report.resumed->position.step}};
-  if (spec.checkpoint.saves()) json["checkpoints"] = checkpoints_json(report.checkpoints);
-  json["sample"] = sample_json(report.sample);
-  return json_text(json);
 }
 
 }  // namespace zl::cli

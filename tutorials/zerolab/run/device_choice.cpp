@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "tensor/cpu/compute_threads.h"
-#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -17,8 +16,8 @@ void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); 
 // Whether more than 1/5 of its memory is free, so that a run may fit.
 bool has_room(const Gpu& gpu) { return gpu.problem.empty() && gpu.available > gpu.memory / 5; }
 
-// At most one for each rank: other programs on this machine may need the rest.
-// Those with room come first, then those with the most free memory.
+// At most one for each rank: other programs on this machine may need the rest. Those with room come
+// first, then those with the most free memory.
 std::vector<Gpu> usable(std::vector<Gpu> gpus, int ranks) {
   std::erase_if(gpus, [](const Gpu& gpu) { return gpu.available == 0 || !gpu.problem.empty(); });
   std::ranges::stable_sort(gpus, [](const Gpu& a, const Gpu& b) {
@@ -28,21 +27,6 @@ std::vector<Gpu> usable(std::vector<Gpu> gpus, int ranks) {
   if (int(gpus.size()) > ranks) gpus.resize(size_t(ranks));
   std::ranges::sort(gpus, {}, &Gpu::index);
   return gpus;
-}
-
-// Why ranks do not use a GPU that is there, and whether they may not fit on
-// those they use.
-void tell_of_gpus(const Gpus& found, const std::vector<Gpu>& taken, int ranks) {
-  std::string free;
-  for (const Gpu& gpu : taken)
-    if (!has_room(gpu))
-      free += str(free.empty() ? "" : ", ", human_bytes(gpu.available), " of ",
-                  human_bytes(gpu.memory), " on GPU ", gpu.index);
-  for (const Gpu& gpu : found.gpus)
-    if (!gpu.problem.empty() && !taken.empty() && int(taken.size()) < ranks)
-      say(str("note: GPU ", gpu.index, " (", gpu.name, ") is not used: ", gpu.problem));
-  if (!free.empty())
-    say("warning: other programs occupy the GPUs: free is " + free + "; nvidia-smi lists them");
 }
 
 }  // namespace
@@ -77,8 +61,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
                       .tf32 = options.tf32 && precision == Dtype::f32,
                       .threads = options.threads};
   if (options.device == Wish::automatic || options.device == Wish::cuda) {
-    // Only as many are opened as there are ranks, unless too few of them have
-    // room.
+    // Only as many are opened as there are ranks, unless too few of them have room.
     Gpus found = find_gpus(process ? 0 : ranks);
     if (!process && std::ranges::count_if(found.gpus, has_room) <
                         std::min<int64_t>(ranks, std::ssize(found.gpus)))
@@ -94,29 +77,28 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
                   "; use --device cpu, which runs the same stages, or ", found.cure);
     if (none && found.broken && !options.quiet)
       say(str("note: ranks compute on the CPU: ", found.problem, ". How to fix it: ", found.cure));
-    if (!process && !options.quiet) tell_of_gpus(found, choice.gpus, ranks);
+    for (const Gpu& gpu : found.gpus)
+      if (!process && !options.quiet && !none && !gpu.problem.empty() &&
+          int(choice.gpus.size()) < ranks)
+        say(str("note: GPU ", gpu.index, " (", gpu.name, ") is not used: ", gpu.problem));
     if (process && !none)
       choice.gpus = {choice.gpus[size_t(process->local_rank) % choice.gpus.size()]};
     if (!none) choice.kind = DeviceKind::cuda;
   }
   require_input(!choice.reference || options.threads == 1,
-                "--threads splits the kernels of --device cpu; those of the "
-                "reference run on one "
+                "--threads splits the kernels of --device cpu; those of the reference run on one "
                 "thread, so leave it out");
   require_input(!options.tf32 || choice.on_gpus(),
-                "--tf32 is a way in which GPUs multiply, but ranks compute on "
-                "the CPU here; leave "
+                "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave "
                 "it out");
   if (options.tf32 && !choice.tf32 && !options.quiet)
-    say("note: --tf32 has no effect in bf16 and fp16, which multiply no fp32 "
-        "matrices");
+    say("note: --tf32 has no effect in bf16 and fp16, which multiply no fp32 matrices");
   return choice;
 }
 
 void require_threads_used(DeviceKind device, int threads, bool offload_optimizer) {
   require_input(threads == 1 || device == DeviceKind::cpu || offload_optimizer,
-                "--threads splits kernels on the CPU, but these ranks compute "
-                "on GPUs; leave it "
+                "--threads splits kernels on the CPU, but these ranks compute on GPUs; leave it "
                 "out");
 }
 
@@ -136,9 +118,7 @@ std::string describe(const DeviceChoice& device, int ranks) {
   const std::vector<int> indices = device.indices();
   const size_t n = indices.size();
   std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
-  if (n > 1 && ranks > 1 && indices.back() == int(n) - 1)
-    text += str(", rank r on GPU r mod ", n);
-  else if (n > 1 && ranks > 1) {
+  if (n > 1 && ranks > 1) {
     text += ", ranks take GPUs";
     for (const int index : indices) text += str(" ", index);
     text += " in turn";

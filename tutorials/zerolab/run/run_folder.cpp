@@ -89,50 +89,33 @@ void require_nothing_later(const std::string& out, int64_t first, int64_t last) 
 }  // namespace
 
 void complete_checkpoint_flags(RunOptions& options) {
-  CheckpointFlags& flags = options.checkpoint;
-  const bool saves = flags.save_every.has_value();
-  for (const auto& [flag, given, needs, there] :
-       {std::tuple("--keep", flags.keep.has_value(), "--save-every K", saves),
-        {"--checkpoint-writes", flags.writes.has_value(), "--save-every K", saves},
-        {"--new-data", flags.new_data, "--resume", flags.resume.has_value()}})
-    if (given && !there)
-      throw UsageError(str(flag, " has no effect without ", needs, "; give both or leave it out"));
-  if (flags.resume && flags.resume->empty()) {
+  std::optional<std::string>& resume = options.resume;
+  if (resume && resume->empty()) {
     if (options.out.empty())
       throw UsageError("--resume needs the folder of the run: --resume DIR, or --out DIR --resume");
-    flags.resume = options.out;
+    resume = options.out;
   }
-  if (flags.resume && options.out.empty())
-    options.out = is_checkpoint(*flags.resume) ? parent_of(*flags.resume) : *flags.resume;
+  if (resume && options.out.empty())
+    options.out = is_checkpoint(*resume) ? parent_of(*resume) : *resume;
   if (!options.out.empty() && fs::exists(fs::path(options.out) / "checkpoint.json"))
     throw UsageError(str("--out ", options.out,
                          " is a checkpoint; name a folder for the run, such as ",
                          parent_of(options.out)));
-  if (saves && options.out.empty())
+  if (options.checkpoint.save_every > 0 && options.out.empty())
     throw UsageError("--save-every needs --out DIR, the folder that gets the checkpoints");
-}
-
-CheckpointOptions checkpoint_options(const RunOptions& options) {
-  const CheckpointFlags& flags = options.checkpoint;
-  CheckpointOptions checkpoint;
-  checkpoint.folder = options.out;
-  checkpoint.save_every = flags.save_every.value_or(0);
-  checkpoint.keep = flags.keep.value_or(checkpoint.keep);
-  checkpoint.writes = flags.writes.value_or(checkpoint.writes);
-  checkpoint.resume = flags.resume.value_or("");
-  checkpoint.new_data = flags.new_data;
-  return checkpoint;
+  options.checkpoint.folder = options.out;
+  options.checkpoint.resume = resume.value_or("");
 }
 
 bool resumes_in_place(const RunOptions& options) {
-  const std::optional<std::string>& resume = options.checkpoint.resume;
-  return resume && (same_file(*resume, options.out) ||
-                    (is_checkpoint(*resume) && same_file(parent_of(*resume), options.out)));
+  const std::string& resume = options.checkpoint.resume;
+  return !resume.empty() && (same_file(resume, options.out) ||
+                             (is_checkpoint(resume) && same_file(parent_of(resume), options.out)));
 }
 
 std::string check_resume(const RunOptions& options, int64_t steps) {
-  if (!options.checkpoint.resume) return "";
-  const std::string& resume = *options.checkpoint.resume;
+  const std::string& resume = options.checkpoint.resume;
+  if (resume.empty()) return "";
   const NewestCheckpoint newest = newest_checkpoint(resume);
   if (newest.path.empty() && !newest.rejected.empty()) return "";  // the run names broken ones
   const std::string weights = (fs::path(options.out) / "model.safetensors").string();

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/options.h"
@@ -11,10 +10,8 @@
 namespace zl::cli {
 
 // Fills in the folders that follow from each other: --resume without DIR takes --out, and --resume
-// DIR without --out goes on in DIR. Throws UsageError if a flag needs another one or has no effect.
+// DIR without --out goes on in DIR. Throws UsageError if one is missing.
 void complete_checkpoint_flags(RunOptions& options);
-// Of completed flags.
-CheckpointOptions checkpoint_options(const RunOptions& options);
 // Whether the run goes on in the folder of the checkpoint that it begins with.
 bool resumes_in_place(const RunOptions& options);
 // Throws InputError, before any time is spent, where there is no checkpoint and the run must not

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <tuple>
 
 #include "nn/data/corpus.h"
 #include "nn/gpt.h"
 #include "stages/deepspeed/json_text.h"
 #include "tensor/io/crc32c.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/run/run_folder.h"
@@ -61,7 +63,6 @@ void add_nvme_path(const std::string& path, std::vector<KeyFlag>& flags) {
 
 // Several notes about the file are one line.
 void print_findings(std::vector<ConfigFinding> findings, const RunOptions& options) {
-  const Terminal terminal = standard_error(options.color);
   const std::string& file = options.source.file;
   const auto is_note_of_file = [&](const ConfigFinding& f) {
     return f.severity == Severity::note && !f.of_flag && f.where.starts_with(file + ":");
@@ -73,15 +74,9 @@ void print_findings(std::vector<ConfigFinding> findings, const RunOptions& optio
                             "' lists; most have no effect here"),
                         ""});
   }
-  for (const ConfigFinding& f : findings) {
-    if (f.severity == Severity::note && options.quiet) continue;
-    const std::string line = printable(to_string(f));
-    std::fprintf(stderr, "%s\n",
-                 (f.severity == Severity::error     ? terminal.red(line)
-                  : f.severity == Severity::warning ? terminal.yellow(line)
-                                                    : line)
-                     .c_str());
-  }
+  for (const ConfigFinding& f : findings)
+    if (f.severity != Severity::note || !options.quiet)
+      std::fprintf(stderr, "%s\n", printable(to_string(f)).c_str());
 }
 
 // A pattern of zerolab.no_weight_decay that matches no parameter is probably a typo.
@@ -138,6 +133,13 @@ void open_data(const RunOptions& options, RunSetup& setup) {
   const Poll poll = [] {
     if (interrupt_requested()) throw Interrupted();
   };
+  for (int f = 1; f < data.files() && !options.quiet; ++f)
+    if (data.file_format(f) != std::string_view(data.file_format(0))) {
+      std::fprintf(stderr, "note: %s is %s, but %s is %s: their tokens may mean other things\n",
+                   printable_line(data.file_name(0)).c_str(), data.file_format(0),
+                   printable_line(data.file_name(f)).c_str(), data.file_format(f));
+      break;
+    }
   data.require_below(setup.model.model.vocab, poll);
   WindowOptions order{.hold_out = options.eval_every > 0, .poll = poll};
   if (options.shuffle) order.shuffle_seed = config.seed;
@@ -152,25 +154,16 @@ LoadedConfig load_settings(const RunOptions& options, int ranks) {
   if (!options.nvme_path.empty()) add_nvme_path(options.nvme_path, source.flags);
   LoadedConfig loaded = load_config(source);
   if (loaded.ok()) apply_flags(source, loaded);
+  for (const char* key : {"csv_monitor.enabled", "tensorboard.enabled"})
+    if (options.command != "train" && loaded.origins.contains(key))
+      loaded.findings.push_back({Severity::note, loaded.origins.at(key),
+                                 "has no effect: only zerolab train writes these files", key});
   print_findings(loaded.findings, options);
   const int64_t errors =
       std::ranges::count(loaded.findings, Severity::error, &ConfigFinding::severity);
   require_input(errors == 0, "the settings have ", plural(errors, "error"),
                 ", named above; nothing was run");
   return loaded;
-}
-
-void note_reports_of_train(const Config& config, const char* command) {
-  std::string keys;
-  for (const auto& [asked, key] : {std::pair(config.steps_per_print.has_value(), "steps_per_print"),
-                                   {config.comms_logger.enabled, "comms_logger"},
-                                   {config.csv_monitor.enabled, "csv_monitor"},
-                                   {config.tensorboard.enabled, "tensorboard"}})
-    if (asked) keys += (keys.empty() ? "" : ", ") + std::string(key);
-  if (!keys.empty())
-    std::fprintf(stderr,
-                 "note: %s: ignored by zerolab %s; only zerolab train writes these reports\n",
-                 keys.c_str(), command);
 }
 
 ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) {
@@ -200,19 +193,14 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
                                  : choice.model.block_size;
   if (!choice.weights) return choice;
   for (const auto& [flag, given, member] : sizes) {
-    const int64_t size = choice.model.*member;
-    const bool is_window = member == &GptConfig::block_size;
-    if (given)
-      require_input(
-          is_window ? *given <= size : *given == size, flag, " ", *given, " does not match ",
-          choice.name, ", which has ", size,
-          is_window ? " positions; a sequence can only be shorter" : "; leave the flag out");
-    else if (loaded.config.model) {
-      const std::string& where = loaded.origins.at("zerolab.model");
-      require_input(named.*member == size, where, where == "--model" ? " " : ": model ", name,
-                    " does not match ", choice.name, ": its ", flag + 2, " is ", named.*member,
-                    ", the file's is ", size, "; leave the model out, the file gives its sizes");
-    }
+    if (!given && !loaded.config.model) continue;
+    const int64_t size = choice.model.*member, wanted = given.value_or(named.*member);
+    const bool shorter = given && member == &GptConfig::block_size;
+    require_input(
+        shorter ? wanted <= size : wanted == size,
+        given ? str(flag, " ", wanted) : str("model ", name, " (", flag + 2, " ", wanted, ")"),
+        " does not match ", choice.name, ", which has ", size,
+        shorter ? " positions; a sequence can only be shorter" : "; leave it out");
   }
   return choice;
 }
@@ -255,7 +243,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   spec.eval_every = options.eval_every;
   if (const auto weights = setup.model.weights)
     spec.weights = [weights](const Parameter& p) { return weights->load(p.name); };
-  spec.checkpoint = checkpoint_options(options);
+  spec.checkpoint = options.checkpoint;
   spec.interrupted = interrupt_requested;
   place(spec, setup.backend, setup.device);
   (void)rank_options(spec);  // refuses a simulated link where there is none, before data is read

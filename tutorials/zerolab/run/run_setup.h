@@ -9,15 +9,14 @@
 #include "nn/formats/weights.h"
 #include "stages/deepspeed/config.h"
 #include "stages/train/gpt_spec.h"
-#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/run/device_choice.h"
 
 namespace zl::cli {
 
 // The settings of config file, --set and flags; a flag wins over --set, --set over the file. Prints
-// all findings to stderr, also notes about values that a flag replaces. Throws InputError if a
-// finding is an error.
+// all findings to stderr, also notes about values that a flag replaces or that the command ignores.
+// Throws InputError if a finding is an error.
 LoadedConfig load_settings(const RunOptions& options, int ranks);
 
 struct ModelChoice {
@@ -55,8 +54,5 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
 // Four lines about a run: model, data, ranks and batch, update; more for groups, GPUs, processes
 // and a simulated link. `compared`: the stages that run instead of the setup's.
 std::string describe(const RunSetup& setup, const std::vector<StageKind>& compared = {});
-
-// Prints one note to stderr if the settings ask for reports that only train writes.
-void note_reports_of_train(const Config& config, const char* command);
 
 }  // namespace zl::cli

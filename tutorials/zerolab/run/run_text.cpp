@@ -1,6 +1,7 @@
 // What a run is, in a few lines.
 
 #include "stages/variants/groups.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
@@ -37,32 +38,14 @@ std::string groups_line(const Config& config, int ranks, const std::vector<Stage
   return text.empty() ? "" : text + "\n";
 }
 
-// "fp16, loss scale 65536 to begin with, gradients accumulated in fp32; reproducible sums": what
-// differs from the defaults.
-std::string settings_line(const Config& config) {
-  std::string text = precision_name(config.precision);
-  if (config.precision == Dtype::f16)
-    text += str(", loss scale ", LossScaler(config.loss_scale).scale(),
-                config.loss_scale.static_scale > 0 ? "" : " to begin with");
-  if (config.grad_accum_dtype)
-    text += str(", gradients accumulated in ", precision_name(*config.grad_accum_dtype));
-  if (config.communication_data_type)
-    text += str(", communicated in ", precision_name(*config.communication_data_type));
-  if (config.reproducible) text += ", reproducible sums";
-  const auto offloaded = [&](OffloadDevice to, const char* what, const char* where) {
-    if (to != OffloadDevice::none)
-      text += str(", ", what, to == OffloadDevice::cpu ? " on the host (" : " on disk (", where);
-  };
-  offloaded(config.offload_optimizer, "optimizer", "except ddp's)");
-  offloaded(config.offload_param, "parameters", "stage 3)");
-  if (config.recompute != Recompute::selective) text += str(", recompute ", name(config.recompute));
-  if (config.checkpoints > 0) text += ", " + plural(config.checkpoints, "checkpoint");
-  for (const auto& [on, what] :
-       {std::pair(config.partition_activations, ", inputs partitioned"),
-        {config.cpu_checkpointing, ", inputs on the host"},
-        {config.replicated_micro_batches, ", the same micro-batches on all ranks"}})
-    if (on) text += what;
-  return text;
+// "set     bf16.enabled=true, zerolab.steps=20": the given values that are not zerolab's defaults.
+std::string settings_line(const std::vector<ConfigValue>& values) {
+  std::string text;
+  for (const ConfigValue& v : values)
+    if (v.value != v.ours && !v.origin.starts_with("derived") && v.origin != "default" &&
+        v.key != "zerolab.model" && v.key != "zerolab.steps")  // in the lines above
+      text += (text.empty() ? "set     " : ", ") + v.key + "=" + v.value;
+  return text.empty() ? "" : text + "\n";
 }
 
 // "100 MB/s for each rank, 50 us per call".
@@ -99,14 +82,14 @@ std::string describe(const RunSetup& setup, const std::vector<StageKind>& compar
       setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "", ", ",
       plural(config.steps, "step"), " of ", plural(per_step, "window"), " (",
       with_commas(per_step * spec.window), " tokens): B ", config.micro_batch, " × A ",
-      config.accumulation, " × N ", spec.ranks, "; ", settings_line(config), "\n",
+      config.accumulation, " × N ", spec.ranks, "; ", precision_name(config.precision), "\n",
       groups_line(config, spec.ranks, compared.empty() ? std::vector{config.stage} : compared));
   if (setup.device.on_gpus() || spec.reference)
     text += "device  " + describe(setup.device, spec.ranks) + "\n";
   if (!setup.backend.on_threads())
     text += "ranks   " + describe(setup.backend, config.ordered) + "\n";
   if (spec.link.simulated()) text += "link    simulated: " + describe(spec.link) + "\n";
-  return printable(text + "update  " + update_line(config) + "\n");
+  return printable(text + settings_line(setup.values) + "update  " + update_line(config) + "\n");
 }
 
 }  // namespace zl::cli

@@ -1,5 +1,8 @@
 // Elements, numbers as text, tables, and the report as the sections read it.
 
+addEventListener("error", ({message}) => document.querySelector("#headline > .body").append(
+  html("div", {class: "failure", role: "alert"}, `This report cannot be shown whole: ${message}`)));
+
 // ---- elements: text from the document is always text, never markup ------------------------------
 
 function fill(node, attributes, children) {
@@ -119,8 +122,6 @@ function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
-const MOST_ROWS = 2000;
-
 // `rows`: lists of texts, numbers and quantities; `file`: name of the CSV file, whose bytes are
 // exact. The table is built when it opens.
 function numberTable(title, headings, rows, file, open = false) {
@@ -130,9 +131,8 @@ function numberTable(title, headings, rows, file, open = false) {
   const details = html("details", {ontoggle: () => {
     if (!box.childElementCount) box.append(html("table", {},
       html("tr", {}, headings.map((heading) => html("th", {scope: "col"}, heading))),
-      rows.slice(0, MOST_ROWS).map((row) => html("tr", {}, row.map(cell)))));
-  }}, html("summary", {}, title), box, rows.length <= MOST_ROWS ? ""
-    : note(`The first ${commas(MOST_ROWS)} of ${commas(rows.length)} rows. The file has all.`),
+      rows.map((row) => html("tr", {}, row.map(cell)))));
+  }}, html("summary", {}, title), box,
   html("button", {type: "button", onclick: () => download(file, csvText([headings, ...rows]))},
     `Download ${file}`));
   details.open = open;

@@ -1,4 +1,4 @@
-# Writes a C++ source that holds the page in FOLDER, as one text, and the stage files.
+# Writes a C++ source that holds the page in FOLDER as one text, with its styles, scripts and the stage files.
 # cmake -D FOLDER=tutorials/zerolab/report/page -D STAGES=stages -D OUTPUT=page_files.cpp -P embed_page.cmake
 file(READ "${FOLDER}/page.html" page)
 file(GLOB parts "${FOLDER}/*.css" "${FOLDER}/*.js")
@@ -7,14 +7,19 @@ foreach(path IN LISTS parts)
   file(READ "${path}" text)
   string(REPLACE "{{${name}}}" "${text}" page "${page}")
 endforeach()
-set(source "#include \"tutorials/zerolab/report/page/embedded.h\"\n\nnamespace zl::cli {\n
-std::string_view page_template() {\n  return R\"embedded(${page})embedded\";\n}\n
-const std::vector<EmbeddedFile>& stage_files() {
-  static const std::vector<EmbeddedFile> files = {\n")
+set(sources "")
 foreach(stage ddp zero1 zero2 zero3)
   if(EXISTS "${STAGES}/${stage}.cpp")
     file(READ "${STAGES}/${stage}.cpp" text)
-    string(APPEND source "{\"${stage}\", R\"embedded(${text})embedded\"},\n")
+    # "</script>" would end the script that holds it.
+    string(REPLACE "\\" "\\\\" text "${text}")
+    string(REPLACE "\"" "\\\"" text "${text}")
+    string(REPLACE "\n" "\\n" text "${text}")
+    string(REPLACE "<" "\\u003c" text "${text}")
+    string(APPEND sources ",\"${stage}\":\"${text}\"")
   endif()
 endforeach()
-file(WRITE "${OUTPUT}" "${source}  };\n  return files;\n}\n\n}  // namespace zl::cli\n")
+string(REGEX REPLACE "^," "" sources "${sources}")
+string(REPLACE "{{sources}}" "{${sources}}" page "${page}")
+file(WRITE "${OUTPUT}" "#include <string_view>\n\nnamespace zl::cli {\n
+std::string_view page_template() {\n  return R\"embedded(${page})embedded\";\n}\n\n}  // namespace zl::cli\n")

@@ -1,23 +1,19 @@
 #include "tutorials/zerolab/report/page/page.h"
 
-#include <nlohmann/json.hpp>
-
-#include "tutorials/zerolab/report/page/embedded.h"
+#include <string_view>
 
 namespace zl::cli {
 
+// The page without {{report}}, as the build found the files of this folder and the four stage
+// files: embed_page.cmake writes the source.
+std::string_view page_template();
+
 std::string page_html(const std::string& report_json) {
-  nlohmann::ordered_json sources;
-  for (const EmbeddedFile& file : stage_files()) sources[std::string(file.name)] = file.text;
-  std::string page(page_template());
-  for (const auto& [mark, json] :
-       {std::pair{"{{sources}}", sources.dump()}, {"{{report}}", report_json}}) {
-    // "<" occurs in strings of JSON only; "</script>" would end the script that holds it.
-    std::string text;
-    for (const char c : json) text += c == '<' ? "\\u003c" : std::string(1, c);
-    page.replace(page.find(mark), std::string_view(mark).size(), text);
-  }
-  return page;
+  std::string page(page_template()), text;
+  // "<" occurs in strings of JSON only; "</script>" would end the script that holds it.
+  for (const char c : report_json) text += c == '<' ? "\\u003c" : std::string(1, c);
+  const std::string_view mark = "{{report}}";
+  return page.replace(page.rfind(mark), mark.size(), text);
 }
 
 }  // namespace zl::cli

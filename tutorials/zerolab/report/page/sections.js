@@ -288,21 +288,11 @@ function about(section) {
   a.settings ? html("pre", {class: "settings"}, printable(a.settings)) : "");
 }
 
-// Dark or light: what the system asks for, until the button is pressed.
-function themeButton() {
-  const {dataset} = document.documentElement, press = document.getElementById("theme");
-  const dark = () => (dataset.theme ??
-    (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const label = () => setText(press, `Use ${dark() ? "light" : "dark"} colours`);
-  press.addEventListener("click", () => {
-    dataset.theme = dark() ? "light" : "dark";
-    label();
-  });
-  label();
-}
-
-themeButton();
 for (const [id, build] of Object.entries({headline, player: stepPlayer, memory, traffic,
   time: timeSection, training, about}))
-  build(document.querySelector(`#${id} > .body`));
+  try {
+    build(document.querySelector(`#${id} > .body`));
+  } catch (error) {
+    reportError(error);
+  }
 document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,385 @@
+#include "tutorials/zerolab/report/comparison_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tutorials/zerolab/cli/document.h"
+#include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/version.h"
+#include "tutorials/zerolab/report/run_json.h"
+
+namespace zl::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Table = StageColumns<Json>;
+
+// Per step, by rank.
+Json communication_time(const StageOutcome& s) {
+  Json list = Json::array();
+  const double per_step = 1e-9 / double(s.steps.size());
+  for (const TimeSpent& time : s.communication)
+    list.push_back({{"rank", list.size()},
+                    {"seconds", double(time.nanoseconds) * per_step},
+                    {"hidden_seconds", double(time.hidden()) * per_step},
+                    {"exposed_seconds", double(time.exposed) * per_step}});
+  return list;
+}
+
+Json outcome(const StageOutcome& s) {
+  Json json{{"stage", name(s.stage)}};
+  if (s.out_of_memory) {
+    json["out_of_memory"] = out_of_memory_json<Json>(*s.out_of_memory);
+    return json;
+  }
+  Json loss = Json::array(), norm = Json::array();
+  for (const StepRecord& step : s.steps) {
+    loss.push_back(step.loss);
+    norm.push_back(step.grad_norm);
+  }
+  json.update({{"loss", loss},
+               {"grad_norm", norm},
+               {"weights_hash", hexadecimal(s.weights_hash)},
+               {"bitwise_equal_to_ddp", s.bitwise_equal_to_ddp},
+               {"max_abs_difference_to_ddp", s.max_abs_difference_to_ddp},
+               {"promised_equal_to", name(s.promised_equal_to)},
+               {"bitwise_equal", s.bitwise_equal}});
+  if (s.weights_part_of_bound) json["weights_part_of_bound"] = *s.weights_part_of_bound;
+  if (const auto& d = s.gradient_deviation)
+    json["gradient_deviation"] = {{"part_of_bound", d->part_of_bound},
+                                  {"rank", d->rank},
+                                  {"parameter", d->parameter},
+                                  {"element", d->element},
+                                  {"value", d->value},
+                                  {"value_of_ddp", d->value_of_ddp}};
+  if (s.diagnosis.found())
+    json["diagnosis"] = {{"meaning", s.diagnosis.meaning}, {"evidence", s.diagnosis.evidence}};
+  json["memory"] = memory_json<Json>(s.memory, Columns::both);
+  json.update({{"peak_total_bytes", s.peak_total},
+               {"predicted_peak_total_bytes", s.predicted_peak_total},
+               {"init_peak_total_bytes", s.init_peak_total}});
+  if (std::ranges::any_of(s.peak_host, [](int64_t bytes) { return bytes > 0; }))
+    json.update(
+        {{"peak_host_bytes", s.peak_host}, {"predicted_peak_host_bytes", s.predicted_peak_host}});
+  json["communication"] = traffic_json<Json>(s.traffic, Columns::both);
+  if (!s.moves.empty())
+    json["moves"] = moves_json<Json>(s.moves, int64_t(s.steps.size()), Columns::both);
+  json["seconds_per_step"] = s.seconds_per_step;
+  json["communication_time"] = communication_time(s);
+  return json;
+}
+
+// FNV-1a-64 over the tokens that the run reads, at most one epoch: ids and targets of micro-batch
+// 0, 1, … as little-endian int32.
+uint64_t data_hash(const RunSetup& setup) {
+  const GptTrainingSpec& spec = setup.spec;
+  const int64_t rows = spec.micro_batch, T = setup.windows->block_size(),
+                epoch = (setup.windows->training() + rows - 1) / rows,
+                run = spec.steps * spec.engine.accumulation * readers(setup.config, spec.ranks);
+  std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
+  uint64_t hash = 0xcbf29ce484222325;
+  for (int64_t j = 0; j < std::min(epoch, run); ++j) {
+    if (j % 1024 == 1023 && interrupt_requested()) throw Interrupted();
+    setup.windows->fill_rows(j * rows, ids, targets);
+    for (const auto* tokens : {&ids, &targets})
+      for (const int32_t token : *tokens)
+        for (int byte = 0; byte < 4; ++byte)
+          hash = (hash ^ (uint32_t(token) >> (8 * byte) & 0xff)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+// What of the configuration decides results: neither reports, nor what has a place elsewhere.
+Json configuration(const RunSetup& setup) {
+  static const std::regex elsewhere(
+      "(csv_monitor|tensorboard)\\..*|"
+      "zerolab\\.(steps|seed|model|data)|zero_optimization\\.stage|.*batch.*|gradient_accumulation_"
+      "steps");
+  Json json = Json::object();
+  for (const ConfigValue& value : setup.values)
+    if (!std::regex_match(value.key, elsewhere))
+      json[value.key] = Json::parse(value.value, nullptr, false);
+  return json;
+}
+
+Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
+  const GptTrainingSpec& spec = setup.spec;
+  const Config& config = setup.config;
+  Json json = document_head<Json>("compare", spec);
+  json.update({{"device", spec.device_name()},
+               {"backend", name(spec.transport)},
+               {"bits_promised", spec.ordered()},
+               {"threads", setup.device.threads},
+               {"model", model_json<Json>(setup)},
+               {"data", data_json<Json>(setup)},
+               {"settings",
+                {{"version", kVersion},
+                 {"seed", config.seed},
+                 {"micro_batch", config.micro_batch},
+                 {"accumulation", config.accumulation},
+                 {"reduce_bucket_size", config.reduce_bucket_size},
+                 {"allgather_bucket_size", config.allgather_bucket_size},
+                 {"configuration", configuration(setup)}}}});
+  for (const StageKind stage : all_stages())
+    if (std::ranges::count(listed, stage) > 0) json["settings"]["stages"].push_back(name(stage));
+  json["data"]["hash"] = hexadecimal(data_hash(setup));
+  return json;
+}
+
+// ---- the table
+// -----------------------------------------------------------------------------------
+
+// How far a value is off its prediction: of the rows of all ranks, the one that is furthest.
+void off_row(Table& table, const char* list, const std::string& key, const std::string& pool = "") {
+  table.row("  off the prediction by", [&](const Json& s) {
+    int64_t most = 0;
+    for (const Json& row : s.value(list, Json::array()))
+      if (pool.empty() || row["pool"] == pool)
+        if (const int64_t off = row[key].get<int64_t>() - row["predicted_" + key].get<int64_t>();
+            std::abs(off) > std::abs(most))
+          most = off;
+    return str(most > 0 ? "+" : "", most, " B");
+  });
+}
+
+// The uses of a pool on rank 0; then the most that all uses take together, `total`, if it is given.
+void memory_section(Table& table, const std::string& title, const char* pool,
+                    const std::string& key, const std::string& total = "") {
+  table.heading(title);
+  table.use_rows(pool, key);
+  off_row(table, "memory", key, pool);
+  if (total.empty()) return;
+  table.row("all uses at one instant", [&](const Json& s) { return of_rank_0(s, total); });
+  table.row("  off the prediction by", [&](const Json& s) {
+    const int64_t off = of_rank_0(s, total) - of_rank_0(s, "predicted_" + total);
+    return str(off > 0 ? "+" : "", off, " B");
+  });
+}
+
+void memory_sections(Table& table) {
+  memory_section(table, "memory of rank 0 in steady state", "device", "rest_bytes");
+  memory_section(table, "each use at its own peak", "device", "peak_bytes", "peak_total_bytes");
+  if (table.any([](const Json& s) { return s.contains("peak_host_bytes"); }))
+    memory_section(table, "host memory of rank 0 in steady state", "host", "rest_bytes",
+                   "peak_host_bytes");
+  if (table.any([](const Json& s) {
+        return std::ranges::any_of(s["memory"], [](auto& row) { return row["pool"] == "disk"; });
+      }))
+    memory_section(table, "on disk, of rank 0", "disk", "rest_bytes");
+}
+
+std::string equality(const Json& s, bool promised) {
+  const std::string stage = s["stage"], other = s["promised_equal_to"];
+  const VariantBits bits = bits_of(read_stage(stage));
+  if (bits == VariantBits::lossy) return "lossy";
+  if (bits == VariantBits::rounding) return "rounding";
+  if (stage == other) return "-";  // the others are compared with it
+  return (s["bitwise_equal"] ? "= " : promised ? "NOT " : "not ") + other;
+}
+
+void value_rows(Table& table, const Json& document) {
+  table.heading();
+  const auto loss = [](const Json& of_step) { return digits(of_step, 7); };
+  table.row("loss, step 1", [&](const Json& s) { return loss(s["loss"].front()); });
+  if (table.any([](const Json&) { return true; }))
+    table.row(str("loss, step ", document["steps"].get<int64_t>()),
+              [&](const Json& s) { return loss(s["loss"].back()); });
+  table.row("bits of losses, norms, weights",
+            [&](const Json& s) { return equality(s, document["bits_promised"]); });
+  table.row("largest |weight - ddp's|", "/max_abs_difference_to_ddp",
+            [](double most) { return digits(most, 3); });
+  for (const auto& [title, place] :
+       {std::pair{"gradient of step 1: part of bound", "/gradient_deviation/part_of_bound"},
+        {"gathered weights: part of bound", "/weights_part_of_bound"}}) {
+    const Json::json_pointer at(place);
+    const auto has = [&](const Json& s) { return s.contains(at); };
+    if (table.any(has))
+      table.row(title, [&](const Json& s) { return has(s) ? digits(s[at], 2) : "-"; });
+  }
+}
+
+// Gradients and parameters sent, in the paper's unit: (N-1)/N times the model.
+std::string in_model_units(const Json& s, const GptTrainingSpec& spec) {
+  int64_t bytes = 0;
+  for (const char* purpose : {"parameter", "gradient"})
+    bytes += sum_of<Json>(s["communication"], "sent_bytes_per_rank", {{"purpose", purpose}});
+  const double model = double(spec.model.parameters()) * double(size_of(spec.engine.precision));
+  return digits(spec.ranks == 1 ? 0 : double(bytes) / (model * (spec.ranks - 1) / spec.ranks), 4) +
+         " Ψ";
+}
+
+void traffic_rows(Table& table, const GptTrainingSpec& spec) {
+  table.heading();
+  table.row("sent per rank and step",
+            [](const Json& s) { return sum_of(s["communication"], "sent_bytes_per_rank"); });
+  table.row("  in units of (N-1)/N model", [&](const Json& s) { return in_model_units(s, spec); });
+  off_row(table, "communication", "sent_bytes_per_rank");
+  for (int i = 0; i < kMoves; ++i) {
+    const std::string move = name(Move(i));
+    const auto bytes = [&](const Json& s) {
+      return sum_of<Json>(s.value("moves", Json::array()), "bytes_per_step", {{"move", move}});
+    };
+    if (!table.any(bytes)) continue;
+    table.row(move + " per rank and step", bytes);
+    off_row(table, "moves", "bytes_per_step");
+  }
+}
+
+// With lanes: how much of the communication cost no time, as a mean of ranks.
+void time_rows(Table& table, bool lanes) {
+  table.row("ms per step (median)", "/seconds_per_step",
+            [](double seconds) { return milliseconds(seconds); });
+  if (!lanes) return;
+  for (const auto& [title, key] : {std::pair{"ms in communication (mean of ranks)", "seconds"},
+                                   {"  hidden behind computation", "hidden_seconds"},
+                                   {"  exposed", "exposed_seconds"}})
+    table.row(title, "/communication_time", [&](const Json& ranks) {
+      double sum = 0;
+      for (const Json& rank : ranks) sum += rank[key].get<double>();
+      return milliseconds(sum / double(ranks.size()));
+    });
+}
+
+// ---- sentences ---------------------------------------------------------------------------------
+
+// Whether the stage that this one must equal is wrong itself: then that one is named alone.
+bool blamed_elsewhere(const StageOutcome& s, const Comparison& c) {
+  return s.gradient_within_bound() && std::ranges::any_of(c.stages, [&](const StageOutcome& other) {
+           return other.stage == s.promised_equal_to && !other.gradient_within_bound();
+         });
+}
+
+std::string what_is_wrong(const StageOutcome& s, const Comparison& c) {
+  const std::string stage = name(s.stage);
+  std::string text;
+  if (c.bits_promised && !s.bitwise_equal && !blamed_elsewhere(s, c))
+    text += str(stage, " does not have the bits of ", name(s.promised_equal_to), ". ");
+  if (s.weights_part_of_bound.value_or(0) > 1)
+    text += str(stage, "'s gathered weights differ from its shards by ",
+                digits(*s.weights_part_of_bound, 3), " times what 8 bits allow. ");
+  if (const auto& d = s.gradient_deviation; d && d->part_of_bound > 1)
+    text +=
+        str(stage, "'s gradient of step 1 differs from ddp's by ", digits(d->part_of_bound, 3),
+            " times what rounding allows, most in ", d->parameter, "[", d->element, "] on rank ",
+            d->rank, ": ", digits(d->value, 7), ", not ", digits(d->value_of_ddp, 7), " (ratio ",
+            digits(d->value / d->value_of_ddp, 4), "). ");
+  if (s.diagnosis.found())
+    text += str("In ", stage, " ", s.diagnosis.meaning, " (", s.diagnosis.evidence, "). ");
+  if (!s.predictions_exact()) text += stage + " differs from its prediction. ";
+  return text;
+}
+
+std::string verdict(const Comparison& c) {
+  if (!c.any_fits())
+    return "No stage fits its memory. Try more ranks, a smaller micro-batch, activation "
+           "checkpointing (--set zerolab.recompute=full) or a larger limit.\n";
+  if (!c.ok()) {
+    std::string wrong = nonfinite_text(c);
+    for (const StageOutcome& s : c.stages)
+      if (!s.out_of_memory) wrong += what_is_wrong(s, c);
+    return "CHECK FAILED: " + wrong + "\n";
+  }
+  if (!c.bits_promised)
+    return "All memory and traffic is as predicted, to the byte. Bits were not compared: NCCL adds "
+           "in its own order (zerolab.ordered is false), so stages may differ by rounding.\n";
+  const bool bounds = std::ranges::any_of(
+      c.stages, [](const StageOutcome& s) { return bits_of(s.stage) != VariantBits::equal; });
+  return str("Every stage has the bits that it promises, ",
+             bounds ? "variants that sum in another order or quantize are within their error "
+                      "bounds, "
+                    : "",
+             "and all memory and traffic is as predicted, to the byte.\n");
+}
+
+// What a reader should know before the verdict.
+std::string notes(const RunSetup& setup, const Comparison& c) {
+  const int ranks = setup.spec.ranks, places = setup.device.places(ranks);
+  std::string text;
+  if (places < ranks)
+    text += str("Times say little here: ", ranks, " ranks",
+                setup.device.threads > 1 ? str(" of ", setup.device.threads, " threads") : "",
+                " take turns on ", plural(places, setup.device.on_gpus() ? "GPU" : "core"), ".\n");
+  bool updated = !c.any_fits();
+  for (const StageOutcome& s : c.stages) {
+    updated = updated || !std::ranges::all_of(s.steps, &StepRecord::skipped);
+    const auto& o = s.out_of_memory;
+    if (!o) continue;
+    const bool host = o->pool == Pool::host;
+    const int64_t limit = host ? setup.spec.host_memory : setup.spec.device_memory;
+    text += str(
+        name(s.stage), " does not fit: rank ", o->rank, " asked for ", human_bytes(o->asked),
+        host ? " of host memory" : "", " in ", o->phase, o->unit.empty() ? "" : ", unit " + o->unit,
+        limit > 0
+            ? str("; the limit is ", human_bytes(limit), ", and 'zerolab plan' says what it needs")
+            : "",
+        ".\n");
+  }
+  if (!updated)
+    text +=
+        "All steps were skipped because no gradient was finite: the weights are the initial "
+        "ones in every stage.\n";
+  return text;
+}
+
+Json comparison_document(const ComparisonReport& report) {
+  std::vector<StageKind> listed;
+  Json stages = Json::array();
+  for (const StageOutcome& s : report.comparison.stages) {
+    if (s.listed) listed.push_back(s.stage);
+    stages.push_back(outcome(s));
+  }
+  Json json = settings(report.setup, listed);
+  const std::string& difference = report.baseline_difference;
+  json["ok"] = report.comparison.ok() && difference.empty();
+  json["stages"] = stages;
+  if (!report.presets.empty()) json["presets"] = presets_json<Json>(report.presets);
+  if (!report.baseline.empty())
+    json["baseline"] = {{"file", report.baseline},
+                        {"equal", difference.empty()},
+                        {"first_difference", difference.empty() ? Json() : Json(difference)}};
+  return json;
+}
+
+}  // namespace
+
+std::string nonfinite_text(const Comparison& c) {
+  for (const StageOutcome& s : c.stages)
+    if (const int64_t step = s.out_of_memory ? 0 : s.first_nonfinite(); step > 0)
+      return str(name(s.stage),
+                 step > int64_t(s.steps.size()) ? " ends with weights that are not finite"
+                                                : str("'s loss is not finite in step ", step),
+                 ", and equal bits of such numbers prove nothing: try a smaller learning rate, or "
+                 "check the weights that it begins with. ");
+  return "";
+}
+
+std::string comparison_text(const ComparisonReport& report) {
+  const GptTrainingSpec& spec = report.setup.spec;
+  const Comparison& c = report.comparison;
+  const Json json = comparison_document(report);
+  Table table(json["stages"],
+              str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
+                  spec.device == DeviceKind::cuda ? " on GPUs" : ""));
+  value_rows(table, json);
+  memory_sections(table);
+  traffic_rows(table, spec);
+  time_rows(table, rank_options(spec).lane != nullptr);
+  const std::string& difference = report.baseline_difference;
+  return table.text() + "\n" + preset_text(report.presets) + notes(report.setup, c) + verdict(c) +
+         (report.baseline.empty() ? ""
+          : difference.empty()
+              ? printable("The results equal those of " + report.baseline + ".\n")
+              : printable("DIFFERENT from " + report.baseline + ": " + difference + "\n"));
+}
+
+std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
+  return json_text(settings(setup, listed));
+}
+
+std::string comparison_json(const ComparisonReport& report) {
+  return json_text(comparison_document(report));
+}
+
+}  // namespace zl::cli
