@@ -15,7 +15,7 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "dist/flight_recorder.h"
@@ -35,8 +35,8 @@ std::string died_text(int rank);
 std::string silent_text(int rank, int64_t silence);  // [ns]
 
 enum class ControlMessage : uint8_t {
-  // Before the run (dist/processes/bootstrap.h): a rank asks to be let in, and the answers of rank
-  // 0 are alive and then started. If one has not come, or was started differently, it is a failure.
+  // Before the run (dist/processes/bootstrap.h): a rank asks to be let in, and the server answers
+  // alive, or failure if it was started differently. When all have come, started.
   hello,
   started,
   // From a rank. Each begins with encode() of its flight recorder, as a text.
@@ -61,11 +61,10 @@ std::string encode(const FlightRecorder& flight, int64_t most);
 // Its texts live as long as `texts`. Throws CommunicationError.
 void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight);
 
-// How often each side shows that it is alive.
-inline std::chrono::milliseconds alive_interval(std::chrono::milliseconds timeout) {
-  using std::chrono::milliseconds;
-  return timeout.count() > 0 ? std::clamp(timeout / 4, milliseconds(50), milliseconds(1000))
-                             : milliseconds(1000);
+// [ns] How often each side shows that it is alive.
+inline int64_t alive_interval(int64_t timeout) {
+  constexpr int64_t kMost = 1'000'000'000;
+  return timeout > 0 ? std::clamp<int64_t>(timeout / 4, kMost / 20, kMost) : kMost;
 }
 
 // [ns] A clock that does not advance while this process is stopped (Ctrl-Z, a debugger), because no

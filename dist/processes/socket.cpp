@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -59,12 +58,11 @@ bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 // None if it has no address: then `why` says so.
-Addresses look_up(const char* host, int port, int flags, std::string& why) {
+Addresses look_up(const std::string& host, int port, std::string& why) {
   addrinfo wanted{}, *list = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = flags;
-  if (const int error = ::getaddrinfo(host, std::to_string(port).c_str(), &wanted, &list))
-    why = str("'", host ? host : "", "' has no address: ", ::gai_strerror(error));
+  if (const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &list))
+    why = str("'", host, "' has no address: ", ::gai_strerror(error));
   return Addresses(list, ::freeaddrinfo);
 }
 
@@ -74,33 +72,22 @@ Deadline deadline_in(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? Clock::now() + timeout : Deadline::max();
 }
 
-void Socket::close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 // IPv6 sockets take IPv4 connections too; some machines have only IPv4.
 Socket listen_on(int port, Reach reach) {
+  const bool everywhere = reach == Reach::everywhere;
   std::string why;
-  const Addresses all =
-      look_up(reach == Reach::everywhere ? nullptr : "127.0.0.1", port, AI_PASSIVE, why);
-  bool opened = false;
-  const int on = 1, off = 0;  // soon after another run the port counts as used
-  for (const int family : {AF_INET6, AF_INET})
-    for (const addrinfo* at = all.get(); at; at = at->ai_next) {
-      if (at->ai_family != family) continue;
-      Socket socket(::socket(family, kKind, 0));
-      if (socket.open()) {
-        opened = true;
-        (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 &&
-            ::listen(socket.fd(), 128) == 0)
-          return socket;
-        if (errno == EADDRINUSE) return {};
-      }
-      why = std::strerror(errno);
-    }
-  if (!opened) throw CommunicationError(str("the system gives no socket: ", why));
+  for (const char* host : {everywhere ? "::" : "127.0.0.1", everywhere ? "0.0.0.0" : "127.0.0.1"}) {
+    const Addresses at = look_up(host, port, why);
+    if (!at) continue;
+    Socket socket(::socket(at->ai_family, kKind, 0));
+    const int on = 1, off = 0;  // soon after another run the port counts as used
+    (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.fd(), 128) == 0)
+      return socket;
+    if (errno == EADDRINUSE) return {};
+    why = std::strerror(errno);
+  }
   throw CommunicationError(
       str("rank 0 cannot listen on port ", port, ": ", why,
           "; set ZEROLAB_PORT to a port that this user may use, such as 29600"));
@@ -113,7 +100,7 @@ Socket accept_from(const Socket& listener) {
 }
 
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
-  const Addresses all = look_up(address.c_str(), port, 0, why);
+  const Addresses all = look_up(address, port, why);
   int addresses = 0;
   for (const addrinfo* to = all.get(); to; to = to->ai_next) ++addresses;
   for (const addrinfo* to = all.get(); to; to = to->ai_next, --addresses) {

@@ -2,6 +2,8 @@
 // than its deadline, except that looking up a host name takes as long as the system needs.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -23,11 +25,12 @@ class Socket {
   explicit Socket(int fd) : fd_(fd) {}
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket other) noexcept { return std::swap(fd_, other.fd_), *this; }
-  ~Socket() { close(); }
+  ~Socket() {
+    if (open()) ::close(fd_);
+  }
 
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  void close();
 
  private:
   int fd_ = -1;

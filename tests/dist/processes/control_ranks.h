@@ -11,7 +11,6 @@
 
 #include "dist/processes/bootstrap.h"
 #include "dist/processes/control_client.h"
-#include "dist/processes/control_server.h"
 #include "tensor/error.h"
 #include "tests/dist/processes/free_ports.h"
 
@@ -23,7 +22,6 @@ inline constexpr int kRanks = 3;
 
 struct ControlRank {
   int rank;
-  std::jthread server;  // on rank 0
   std::unique_ptr<ControlClient> client;
   ControlClient* others = nullptr;  // the client
   EventStream events{0, 64};
@@ -56,15 +54,6 @@ struct Options {
 };
 
 inline RankIdentity identity(int rank, int size) { return {"", rank, size, "", "", "", ""}; }
-
-// The client of a rank, when all have come; on rank 0 also the server.
-inline std::unique_ptr<ControlClient> connect(const RankIdentity& self,
-                                              const BootstrapOptions& where,
-                                              std::chrono::milliseconds timeout,
-                                              std::jthread& server) {
-  return std::make_unique<ControlClient>(self.rank, connect_ranks(self, where, timeout, server),
-                                         timeout);
-}
 
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
                  ControlOutcome& outcome) {
@@ -100,7 +89,13 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
       ControlRank rank{.rank = r};
       const RankIdentity self = identity(r, kRanks);
       if (r == how.silent && r == 0) {
-        const Connections others = let_ranks_in(self, where);
+        std::vector<std::unique_ptr<Connection>> others;
+        for (Lobby lobby(self, where); others.size() < kRanks - 1;)
+          (void)lobby.look([&](int, std::unique_ptr<Connection> other) {
+            others.push_back(std::move(other));
+            others.back()->send(uint8_t(ControlMessage::alive), "");
+          });
+        for (const auto& other : others) other->send(uint8_t(ControlMessage::started), "");
         return stay_silent();
       }
       if (r == how.silent) {
@@ -108,7 +103,8 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
         how.before_silence(*connection);
         return stay_silent();
       }
-      rank.client = connect(self, where, how.timeout, rank.server);
+      rank.client = std::make_unique<ControlClient>(self, where, how.timeout);
+      rank.client->wait_for_all({});
       work(rank, body, outcomes[size_t(r)]);
       ++ended;
     });
