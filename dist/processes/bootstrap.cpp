@@ -56,8 +56,11 @@ std::string Lobby::look(const LetIn& let_in) {
   std::erase_if(strangers_, [&](Stranger& one) {
     Message message;
     const State state = one.connection->receive(message, Clock::now(), kLongHello);
-    other_version_ = other_version_ || state == State::other_version;
-    if (state == State::message && message.kind == uint8_t(ControlMessage::hello)) {
+    if (state == State::other_version) {
+      other_version_ = true;
+      one.connection->send(uint32_t(ControlMessage::failure), "");  // by which it sees the same
+    }
+    if (state == State::message && message.kind == uint32_t(ControlMessage::hello)) {
       const std::string found = admit(one, message, let_in);
       if (problem.empty()) problem = found;
     }
@@ -83,7 +86,7 @@ std::string Lobby::admit(Stranger& stranger, const Message& hello, const LetIn& 
     return "";
   const std::string problem = problem_of(one);
   const ControlMessage answer = problem.empty() ? ControlMessage::alive : ControlMessage::failure;
-  stranger.connection->send(uint8_t(answer),
+  stranger.connection->send(uint32_t(answer),
                             problem.empty() ? "" : encode(RunFailure{problem, kInputFailure}));
   came_.try_emplace(one.rank, one);
   if (problem.empty()) let_in(one.rank, std::move(stranger.connection));
@@ -139,11 +142,11 @@ std::unique_ptr<Connection> ask(const RankIdentity& self, const BootstrapOptions
   WireWriter hello;
   hello.put(self.rank).put(self.size).text(self.run).text(self.settings);
   hello.text(self.host).text(self.machine).text(self.gpu);
-  connection->send(uint8_t(ControlMessage::hello), hello.take());
+  connection->send(uint32_t(ControlMessage::hello), hello.take());
   Message message;
   const State state = connection->receive(message, until, kLongHello);
-  if (state == State::message && message.kind == uint8_t(ControlMessage::alive)) return connection;
-  if (state == State::message && message.kind == uint8_t(ControlMessage::failure)) {
+  if (state == State::message && message.kind == uint32_t(ControlMessage::alive)) return connection;
+  if (state == State::message && message.kind == uint32_t(ControlMessage::failure)) {
     WireReader wire(message.body);
     throw InputError(printable(decode_failure(wire).why));
   }

@@ -27,7 +27,6 @@ ControlClient::ControlClient(const RankIdentity& self, const BootstrapOptions& o
                              std::chrono::milliseconds timeout)
     : rank_(self.rank),
       timeout_(std::chrono::nanoseconds(timeout).count()),
-      alive_interval_(alive_interval(timeout_)),
       connection_(rank_ == 0 ? start_control_server(self, options, timeout, server_)
                              : find_rank_0(self, options)),
       thread_(start_thread(str("control ", rank_), [this](auto&) { serve(); })) {}
@@ -54,7 +53,7 @@ void ControlClient::send(ControlMessage kind, const std::string& body, bool all_
   const int64_t calls = flight_.calls();
   const int64_t records =
       all_records ? kAllRecords : std::clamp<int64_t>(calls - sent_calls_, 1, kAllRecords);
-  connection_->send(uint8_t(kind), WireWriter().text(encode(flight_, records)).take() + body);
+  connection_->send(uint32_t(kind), WireWriter().text(encode(flight_, records)).take() + body);
   sent_calls_ = calls;
 }
 
@@ -151,7 +150,7 @@ RunFailure ControlClient::failure() const {
 }
 
 void ControlClient::serve() try {
-  int64_t heard = running_nanoseconds(), last_alive = 0;
+  int64_t heard = running_nanoseconds();
   while (!closing_) {
     Message message;
     const int64_t before = connection_->received();
@@ -165,10 +164,6 @@ void ControlClient::serve() try {
     else if (state != Connection::State::waiting)
       return server_lost("rank 0 sends what is no message");
     if (timeout_ > 0 && now - heard > timeout_) return server_lost(silent_text(0, now - heard));
-    if (now - last_alive > alive_interval_) {
-      last_alive = now;
-      say_alive();
-    }
   }
 } catch (const std::exception& error) {
   server_lost(str("rank 0: ", error.what()));
@@ -178,10 +173,7 @@ void ControlClient::handle(const Message& message) {
   WireReader wire(message.body);
   const auto kind = ControlMessage(message.kind);
   if (kind == ControlMessage::failure) return run_failed(decode_failure(wire));
-  if (kind == ControlMessage::send_flight) {
-    asked_ = wire.get<int64_t>();
-    return say_alive();
-  }
+  if (kind == ControlMessage::alive) return send(kind, message.body, true);
   const std::lock_guard lock(mutex_);
   if (kind == ControlMessage::met) texts_ = wire.text();
   if (kind == ControlMessage::started) started_ = true;

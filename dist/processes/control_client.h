@@ -4,7 +4,7 @@
 // are processes compare their collectives over a connection to the control server in rank 0's
 // process. Functions that wait throw CommunicationError if the run has failed.
 //
-// A separate thread reads what the server sends, answers it, and shows that this process is
+// A separate thread reads what the server sends, and answers when it asks whether this process is
 // alive. It also notices that rank 0 has died or is silent.
 #pragma once
 
@@ -83,14 +83,13 @@ class ControlClient {
   std::string meet(const Call& call, const std::string& text);
   void serve();
   void handle(const Message& message);
-  void say_alive() { send(ControlMessage::alive, WireWriter().put(asked_).take(), true); }
   void send(ControlMessage kind, const std::string& body, bool all_records = false);
   void run_failed(const RunFailure& failure);
   void server_lost(const std::string& why);
 
   const int rank_;
-  const int64_t timeout_, alive_interval_;  // [ns]
-  std::jthread server_;                     // on rank 0
+  const int64_t timeout_;  // [ns]
+  std::jthread server_;    // on rank 0
   const std::unique_ptr<Connection> connection_;
   FlightRecorder flight_;
   bool only_on_timeout_ = false;  // these two of the rank's thread
@@ -104,7 +103,6 @@ class ControlClient {
   std::condition_variable changed_;
   std::optional<std::string> texts_;  // of all ranks, when they have come to this rank's last call
   RunFailure failure_;
-  int64_t asked_ = 0;  // the last send_flight; of the thread
 
   std::jthread thread_;
 };

@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kToAnswer = 300 * kMillisecond;  // for the ranks to send their last calls
 constexpr int64_t kToRead = 300 * kMillisecond;    // for the ranks to read why the run failed
+constexpr int64_t kToAsk = 1000 * kMillisecond;    // at most, whether ranks are alive
 constexpr auto kToCome = 2s;                       // for ranks to connect, and hear of it too
 
 // The rank's last collective, if `group` is given in that group; number 0: none.
@@ -36,7 +37,7 @@ class ControlServer {
   ControlServer(const RankIdentity& rank_0, const BootstrapOptions& options,
                 std::chrono::milliseconds timeout, Socket to_rank_0)
       : timeout_(std::chrono::nanoseconds(timeout).count()),
-        alive_interval_(alive_interval(timeout_)),
+        ask_every_(timeout_ > 0 ? std::clamp(timeout_ / 4, kToAsk / 20, kToAsk) : kToAsk),
         ranks_(size_t(rank_0.size)),
         all_must_come_(deadline_in(options.timeout)) {
     lobby_.emplace(rank_0, options);
@@ -74,7 +75,7 @@ class ControlServer {
     FlightRecorder flight;                   // as the rank has sent it
     std::optional<std::string> text;         // with which it came to its last call, where it waits
     int64_t alive = 0;                       // [ns] when something came from it
-    int64_t answered = 0;                    // the last send_flight that it answered
+    int64_t answered = 0;                    // asked_, when it was asked what it answered last
     bool ended = false;                      // it makes no more calls
     bool gone() const { return !connection; }
   };
@@ -86,7 +87,7 @@ class ControlServer {
   };
 
   void let_in(int r, std::unique_ptr<Connection> connection) {
-    connection->send(uint8_t(ControlMessage::alive), "");
+    connection->send(uint32_t(ControlMessage::alive), WireWriter().put(asked_).take());
     ranks_[size_t(r)].connection = std::move(connection);
     ranks_[size_t(r)].alive = running_nanoseconds();
   }
@@ -181,7 +182,7 @@ class ControlServer {
       rank.text.reset();
       rank.flight.change(rank.flight.calls() - 1, CallState::moving);
       if (!rank.gone())
-        rank.connection->send(uint8_t(ControlMessage::met), WireWriter().text(texts).take());
+        rank.connection->send(uint32_t(ControlMessage::met), WireWriter().text(texts).take());
     }
   }
 
@@ -195,10 +196,7 @@ class ControlServer {
 
   // Fails the run if a rank waits forever or too long, is silent, or made another call.
   void check(int64_t now) {
-    if (now - last_alive_ > alive_interval_) {
-      last_alive_ = now;
-      broadcast(ControlMessage::alive, "");
-    }
+    if (now - last_asked_ > ask_every_) ask();
     if (failed() || now - last_check_ < 20 * kMillisecond) return;
     if (now - std::exchange(last_check_, now) > 1000 * kMillisecond) resumed_ = now;
     uint64_t ended = 0;
@@ -209,7 +207,7 @@ class ControlServer {
     fail(overdue);
     if (failed()) return;
     if (failing_)  // a late rank may come to the call in which the others differ
-      broadcast(ControlMessage::send_flight, WireWriter().put(asked_).take());
+      ask();
     else if (const std::string text = first_mismatch_text(flights_); !text.empty())
       fail({text}, Failing::Cause::mismatch);
   }
@@ -221,7 +219,7 @@ class ControlServer {
     for (int r = 1; r < int(ranks_.size()); ++r) {
       Rank& rank = ranks_[size_t(r)];
       const int64_t silence = running_nanoseconds() - rank.alive;
-      if (silence > 3 * alive_interval_) rank.flight.set_current(false);
+      if (silence > 3 * ask_every_) rank.flight.set_current(false);
       if (rank.ended || rank.gone() || timeout_ == 0) continue;
       if (silence <= (others_wait ? least : timeout_)) continue;
       rank.flight.set_current(false);
@@ -234,7 +232,8 @@ class ControlServer {
             int rank = -1) {
     if (over_ || (failing_ && failing_->cause <= cause)) return;
     failing_ = Failing{failure, cause, rank, steady_nanoseconds() + kToAnswer};
-    broadcast(ControlMessage::send_flight, WireWriter().put(++asked_).take());
+    ++asked_;
+    ask();
   }
   void fail(const std::string& why) {
     if (!why.empty()) fail(RunFailure{why});
@@ -291,18 +290,23 @@ class ControlServer {
     for (int r = 0; r < int(ranks_.size()) && !lobby_; ++r)
       failure.report += flight_report(r, ranks_[size_t(r)].flight, ranks_[size_t(r)].ended, now);
     for (const Rank& rank : ranks_) {
-      if (!rank.gone()) rank.connection->send(uint8_t(ControlMessage::failure), encode(failure));
+      if (!rank.gone()) rank.connection->send(uint32_t(ControlMessage::failure), encode(failure));
       failure.report.clear();  // one rank is enough to print it
     }
     over_ = true;
   }
 
+  // For their last calls, and whether they are alive.
+  void ask() {
+    broadcast(ControlMessage::alive, WireWriter().put(asked_).take());
+    last_asked_ = steady_nanoseconds();
+  }
   void broadcast(ControlMessage kind, const std::string& body) {
     for (const Rank& rank : ranks_)
-      if (!rank.gone()) rank.connection->send(uint8_t(kind), body);
+      if (!rank.gone()) rank.connection->send(uint32_t(kind), body);
   }
 
-  const int64_t timeout_, alive_interval_;  // [ns]
+  const int64_t timeout_, ask_every_;  // [ns]
   std::vector<Rank> ranks_;
   Flights flights_;             // what they have sent of their calls
   std::optional<Lobby> lobby_;  // until all ranks have come
@@ -310,8 +314,8 @@ class ControlServer {
   Deadline others_come_{};    // of a failure that those hear of who have not come
   EventStream texts_{0, 16};  // keeps the texts of calls
   std::optional<Failing> failing_;
-  int64_t asked_ = 0;                        // requests for the last calls of all ranks
-  int64_t last_alive_ = 0, last_check_ = 0;  // [ns]
+  int64_t asked_ = 0;                        // changes when an answer must be a new one
+  int64_t last_asked_ = 0, last_check_ = 0;  // [ns]
   int64_t resumed_ = 0;                      // [ns] when this process was last stopped until
   bool over_ = false;                        // all ranks know how the run ended
 };

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -21,9 +22,15 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kGreeting = "zerolab rank 6\n";  // changes with the messages
-constexpr std::string_view kName = "zerolab rank ";
-constexpr size_t kHeader = 1 + sizeof(uint64_t);  // kind and length
+// Before each message: by it the other side recognizes the program and its version.
+constexpr std::array<char, 8> kProgram{"zerolab"};
+constexpr uint32_t kVersion = 7;  // changes with the messages
+struct Header {
+  std::array<char, 8> program = kProgram;
+  uint32_t version = kVersion, kind = 0;
+  uint64_t length = 0;  // [B] of the message
+};
+
 constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -123,16 +130,10 @@ std::pair<Socket, Socket> socket_pair() {
   return {Socket(fds[0]), Socket(fds[1])};
 }
 
-Connection::Connection(Socket socket) : socket_(std::move(socket)), unsent_(kGreeting) {
-  (void)flush();
-}
-
-void Connection::send(uint8_t kind, std::string_view body) {
+void Connection::send(uint32_t kind, std::string_view body) {
   const std::lock_guard lock(mutex_);
-  const uint64_t length = body.size();
-  unsent_.push_back(char(kind));
-  unsent_.append(reinterpret_cast<const char*>(&length), sizeof length);
-  unsent_.append(body);
+  const Header header{.kind = kind, .length = body.size()};
+  unsent_.append(reinterpret_cast<const char*>(&header), sizeof header).append(body);
   (void)flush_locked();
 }
 
@@ -159,22 +160,15 @@ bool Connection::flush_locked() {
 }
 
 bool Connection::take(Message& message, uint64_t longest) {
-  if (!greeted_) {
-    const size_t most = std::min(bytes_.size(), kGreeting.size());
-    if (bytes_.compare(0, most, kGreeting, 0, most) != 0)
-      other_ = bytes_.starts_with(kName) ? State::other_version : State::foreign;
-    if (other_ || bytes_.size() < kGreeting.size()) return false;
-    bytes_.erase(0, kGreeting.size());
-    greeted_ = true;
-  }
-  if (bytes_.size() < kHeader) return false;
-  uint64_t length = 0;
-  std::memcpy(&length, bytes_.data() + 1, sizeof length);
-  if (length > longest) other_ = State::foreign;
-  if (other_ || bytes_.size() - kHeader < length) return false;
-  message.kind = uint8_t(bytes_[0]);
-  message.body = bytes_.substr(kHeader, length);
-  bytes_.erase(0, kHeader + length);
+  Header header;  // of as many bytes as have come, which say already that they are not ours
+  std::memcpy(&header, bytes_.data(), std::min(bytes_.size(), sizeof header));
+  if (header.program != kProgram || header.length > longest)
+    other_ = State::foreign;
+  else if (header.version != kVersion)
+    other_ = State::other_version;
+  if (other_ || bytes_.size() < sizeof header + header.length) return false;
+  message = {header.kind, bytes_.substr(sizeof header, header.length)};
+  bytes_.erase(0, sizeof header + header.length);
   return true;
 }
 

@@ -22,8 +22,7 @@ inline constexpr int kRanks = 3;
 
 struct ControlRank {
   int rank;
-  std::unique_ptr<ControlClient> client;
-  ControlClient* others = nullptr;  // the client
+  std::unique_ptr<ControlClient> client = nullptr;
   EventStream events{0, 64};
   int64_t sequence = 0;
   bool dies = false;  // its connection ends without notice, as that of a process that is killed
@@ -31,10 +30,10 @@ struct ControlRank {
   void all_reduce(const char* name, int64_t count = 8) {
     const Call call{
         .kind = Collective::all_reduce, .count = count, .sequence = ++sequence, .name = name};
-    others->set_state(others->require_same_call(call, events), CallState::done);
+    client->set_state(client->require_same_call(call, events), CallState::done);
   }
   std::vector<std::string> all_gather_object(const std::string& text) {
-    return others->all_gather_object({.kind = Collective::barrier,
+    return client->all_gather_object({.kind = Collective::barrier,
                                       .sequence = ++sequence,
                                       .name = "texts",
                                       .has_deadline = false},
@@ -58,7 +57,6 @@ inline RankIdentity identity(int rank, int size) { return {"", rank, size, "", "
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
                  ControlOutcome& outcome) {
   const auto began = std::chrono::steady_clock::now();
-  rank.others = rank.client.get();
   try {
     body(rank);
   } catch (const std::exception& error) {
@@ -93,9 +91,9 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
         for (Lobby lobby(self, where); others.size() < kRanks - 1;)
           (void)lobby.look([&](int, std::unique_ptr<Connection> other) {
             others.push_back(std::move(other));
-            others.back()->send(uint8_t(ControlMessage::alive), "");
+            others.back()->send(uint32_t(ControlMessage::alive), "");
           });
-        for (const auto& other : others) other->send(uint8_t(ControlMessage::started), "");
+        for (const auto& other : others) other->send(uint32_t(ControlMessage::started), "");
         return stay_silent();
       }
       if (r == how.silent) {
