@@ -1,5 +1,5 @@
-// How the processes of one run find each other: rank 0 listens, the others connect, and rank 0
-// checks that all were started alike.
+// How the processes of one run find each other: rank 0 listens, the others connect, and rank 0 lets
+// those in that were started as it was.
 //
 // It leaves nothing behind: no file, and the port is free when all have come. It recognizes other
 // programs, other versions of zerolab and ranks of other runs, and goes on to the next port. That
@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,19 +35,40 @@ struct RankIdentity {
   std::string gpu;            // no two ranks of a machine may use the same; "" for none
 };
 
-using Connections = std::vector<std::unique_ptr<Connection>>;  // by rank
+// On rank 0: listens until it is destroyed.
+class Lobby {
+ public:
+  // Throws CommunicationError if no port is free.
+  Lobby(const RankIdentity& rank_0, const BootstrapOptions& options);
 
-// Both return when all ranks have come. If ranks were started differently (settings, number of
-// ranks, two of one number, two on one GPU), both throw InputError; if one has not come in time,
-// has died or is interrupted, CommunicationError. All ranks that rank 0 has let in throw the same
-// text; if it is rank 0 that has died or gives no sign of life, the others say that. After a death
-// rank 0 waits 2 s, at most until the timeout, so that the others come and hear of it.
+  // Lets ranks in that have come, each by a call of `let_in`, and disconnects other programs. A
+  // rank that was started differently (settings, number of ranks, two of one number, two on one
+  // GPU) ends the run, because no other can come in its place: returns why, else "".
+  using LetIn = std::function<void(int rank, std::unique_ptr<Connection> connection)>;
+  std::string look(const LetIn& let_in);
+  bool all_have_come() const { return int(came_.size()) == came_.at(0).size; }
+  // Why the run fails if the ranks of this mask have not come in time.
+  std::string missing_text(uint64_t missing) const;
 
-// On rank 0: listens, and returns the connections of the others. Throws CommunicationError if no
-// port is free.
-Connections let_ranks_in(const RankIdentity& self, const BootstrapOptions& options);
-// On the others: the connection to rank 0, which goes on to the control server. Throws
-// CommunicationError, which says what was found at the ports, if rank 0 is not there in time.
+ private:
+  struct Stranger {  // a process that has not said yet who it is
+    std::unique_ptr<Connection> connection;
+    Deadline until;
+  };
+  std::string admit(Stranger& one, const Message& hello, const LetIn& let_in);
+  std::string problem_of(const RankIdentity& one) const;
+
+  const BootstrapOptions options_;
+  std::map<int, RankIdentity> came_;
+  Socket listener_;
+  int port_;
+  std::vector<Stranger> strangers_;
+  bool other_version_ = false;
+};
+
+// On the other ranks: the connection to rank 0, which has let this rank in. Throws
+// CommunicationError, which says what was found at the ports, if rank 0 is not there in time, and
+// InputError if this rank was started differently.
 std::unique_ptr<Connection> find_rank_0(const RankIdentity& self, const BootstrapOptions& options);
 
 }  // namespace zl

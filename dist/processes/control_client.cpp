@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dist/ordered/polling.h"
+#include "dist/processes/control_server.h"
 #include "dist/run_ranks.h"
 #include "tensor/error.h"
 
@@ -14,19 +15,36 @@ using namespace std::chrono_literals;
 
 constexpr auto kVerdict = 2s;  // for the server to find the cause of a failure
 
+// A call without a number, such as "joining NCCL", is not the program's.
+std::string place(int rank, const Call& call) {
+  const std::string doing = call.sequence > 0 ? "in " + describe(call) : std::string(call.name);
+  return str("rank ", rank, " ", doing, ": ");
+}
+
 }  // namespace
 
-ControlClient::ControlClient(int rank, std::unique_ptr<Connection> connection,
+ControlClient::ControlClient(const RankIdentity& self, const BootstrapOptions& options,
                              std::chrono::milliseconds timeout)
-    : rank_(rank),
+    : rank_(self.rank),
       timeout_(std::chrono::nanoseconds(timeout).count()),
-      alive_interval_(std::chrono::nanoseconds(alive_interval(timeout)).count()),
-      connection_(std::move(connection)),
-      thread_(start_thread(str("control ", rank), [this](auto&) { serve(); })) {}
+      connection_(rank_ == 0 ? start_control_server(self, options, timeout, server_)
+                             : find_rank_0(self, options)),
+      thread_(start_thread(str("control ", rank_), [this](auto&) { serve(); })) {}
 
 ControlClient::~ControlClient() {
   closing_ = true;
   thread_.join();
+}
+
+void ControlClient::wait_for_all(const std::function<bool()>& interrupted) {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, 20ms, [&] { return started_ || failed_; })) {
+    if (!interrupted || !interrupted()) continue;
+    lock.unlock();
+    stopped({kInterrupted});
+    lock.lock();
+  }
+  zl::throw_failure(failure_);
 }
 
 // With the last calls that the server has not seen, or with all if their states may have changed.
@@ -35,7 +53,7 @@ void ControlClient::send(ControlMessage kind, const std::string& body, bool all_
   const int64_t calls = flight_.calls();
   const int64_t records =
       all_records ? kAllRecords : std::clamp<int64_t>(calls - sent_calls_, 1, kAllRecords);
-  connection_->send(uint8_t(kind), WireWriter().text(encode(flight_, records)).take() + body);
+  connection_->send(uint32_t(kind), WireWriter().text(encode(flight_, records)).take() + body);
   sent_calls_ = calls;
 }
 
@@ -80,18 +98,14 @@ std::string ControlClient::meet(const Call& call, const std::string& text) {
   return *texts;
 }
 
-// A call without a number, such as "joining NCCL", is not the program's.
-std::string ControlClient::place(const Call& call) const {
-  const std::string doing = call.sequence > 0 ? "in " + describe(call) : std::string(call.name);
-  return str("rank ", rank_, " ", doing, ": ");
-}
-
 void ControlClient::throw_failure(const Call& call) {
   flight_.fail();
-  throw CommunicationError(place(call) + failure().why);
+  throw CommunicationError(place(rank_, call) + failure().why);
 }
 
-void ControlClient::fail(const Call& call, const std::string& why) { fail(place(call) + why); }
+void ControlClient::fail(const Call& call, const std::string& why) {
+  stopped({place(rank_, call) + why}, true);
+}
 
 void ControlClient::require_running() const {
   if (failed()) throw CommunicationError("another rank has failed");
@@ -109,7 +123,7 @@ void ControlClient::carry_out(const Call& call, const std::function<void()>& act
   throw_failure(call);
 }
 
-void ControlClient::fail(const RunFailure& failure, bool find_cause) {
+void ControlClient::stopped(const RunFailure& failure, bool find_cause) {
   if (!failed())
     send(ControlMessage::failed, encode(failure) + WireWriter().put(find_cause).take(), true);
   std::unique_lock lock(mutex_);
@@ -117,8 +131,6 @@ void ControlClient::fail(const RunFailure& failure, bool find_cause) {
   lock.unlock();
   server_lost(str(failure.why, "; and rank 0 does not answer"));
 }
-
-void ControlClient::ended() { send(ControlMessage::ended, "", true); }
 
 void ControlClient::run_failed(const RunFailure& failure) {
   const std::lock_guard lock(mutex_);
@@ -132,63 +144,41 @@ void ControlClient::server_lost(const std::string& why) {
   run_failed({why, "", flight_report(rank_, flight_, false, steady_nanoseconds())});
 }
 
-bool ControlClient::over() const {
-  const std::lock_guard lock(mutex_);
-  return over_ || failed_;
-}
-
 RunFailure ControlClient::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void ControlClient::serve() {
-  int64_t heard = running_nanoseconds(), last_alive = 0;
+void ControlClient::serve() try {
+  int64_t heard = running_nanoseconds();
   while (!closing_) {
-    try {
-      Message message;
-      const int64_t before = connection_->received();
-      const auto state = connection_->receive(message, std::chrono::steady_clock::now() + 20ms);
-      const int64_t now = running_nanoseconds();
-      if (connection_->received() > before) heard = now;
-      if (state == Connection::State::message)
-        handle(message);
-      else if (state == Connection::State::ended)
-        return server_lost(died_text(0));
-      else if (state != Connection::State::waiting)
-        return server_lost("rank 0 sends what is no message");
-      if (timeout_ > 0 && now - heard > timeout_) return server_lost(silent_text(0, now - heard));
-      if (now - last_alive > alive_interval_) {
-        last_alive = now;
-        say_alive();
-      }
-    } catch (const std::exception& error) {
-      return server_lost(str("rank 0: ", error.what()));
-    }
+    Message message;
+    const int64_t before = connection_->received();
+    const auto state = connection_->receive(message, std::chrono::steady_clock::now() + 20ms);
+    const int64_t now = running_nanoseconds();
+    if (connection_->received() > before) heard = now;
+    if (state == Connection::State::message)
+      handle(message);
+    else if (state == Connection::State::ended)
+      return server_lost(died_text(0));
+    else if (state != Connection::State::waiting)
+      return server_lost("rank 0 sends what is no message");
+    if (timeout_ > 0 && now - heard > timeout_) return server_lost(silent_text(0, now - heard));
   }
+} catch (const std::exception& error) {
+  server_lost(str("rank 0: ", error.what()));
 }
 
 void ControlClient::handle(const Message& message) {
   WireReader wire(message.body);
-  switch (ControlMessage(message.kind)) {
-    case ControlMessage::send_flight: asked_ = wire.get<int64_t>(); return say_alive();
-    case ControlMessage::failure: return run_failed(decode_failure(wire));
-    case ControlMessage::met: {
-      const std::lock_guard lock(mutex_);
-      texts_ = wire.text();
-      return changed_.notify_all();
-    }
-    case ControlMessage::over: {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-      return;
-    }
-    default: return;
-  }
-}
-
-void ControlClient::say_alive() {
-  send(ControlMessage::alive, WireWriter().put(asked_).take(), true);
+  const auto kind = ControlMessage(message.kind);
+  if (kind == ControlMessage::failure) return run_failed(decode_failure(wire));
+  if (kind == ControlMessage::alive) return send(kind, message.body, true);
+  const std::lock_guard lock(mutex_);
+  if (kind == ControlMessage::met) texts_ = wire.text();
+  if (kind == ControlMessage::started) started_ = true;
+  if (kind == ControlMessage::over) over_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace zl

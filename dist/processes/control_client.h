@@ -4,7 +4,7 @@
 // are processes compare their collectives over a connection to the control server in rank 0's
 // process. Functions that wait throw CommunicationError if the run has failed.
 //
-// A separate thread reads what the server sends, answers it, and shows that this process is
+// A separate thread reads what the server sends, and answers when it asks whether this process is
 // alive. It also notices that rank 0 has died or is silent.
 #pragma once
 
@@ -19,18 +19,24 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/processes/bootstrap.h"
 #include "dist/processes/control_messages.h"
-#include "dist/processes/socket.h"
 
 namespace zl {
 
 class ControlClient {
  public:
-  // `timeout` of a sign of life of the server; 0: none.
-  ControlClient(int rank, std::unique_ptr<Connection> connection,
+  // Finds rank 0; on rank 0 starts the control server, which ends with this. `timeout` of a call,
+  // and of a sign of life; 0: none.
+  ControlClient(const RankIdentity& self, const BootstrapOptions& options,
                 std::chrono::milliseconds timeout);
   ~ControlClient();
   ControlClient(const ControlClient&) = delete;
+
+  // Returns when all ranks have come. If ranks were started differently (settings, number of
+  // ranks, two of one number, two on one GPU), all that have come throw the same InputError; if one
+  // has not come in time, has died or is interrupted, the same CommunicationError.
+  void wait_for_all(const std::function<bool()>& interrupted);
 
   // For the rank's thread.
 
@@ -49,10 +55,9 @@ class ControlClient {
   // For other threads too, such as a watchdog.
 
   void set_state(int64_t record, CallState state) { flight_.change(record, state); }
-  // A call failed on this rank. The server finds the cause, and all ranks report it, in their
+  // `call` failed on this rank. The server finds the cause, and all ranks report it, in their
   // current or next call. Returns when this rank knows it.
-  void fail(const std::string& why) { fail({why}, true); }
-  void fail(const Call& call, const std::string& why);  // names the rank and the call
+  void fail(const Call& call, const std::string& why);
   bool failed() const { return failed_; }
   void require_running() const;  // throws CommunicationError if the run has failed
   // Does what belongs to `call`. If that throws, or the run has failed, fails the run, calls
@@ -64,42 +69,40 @@ class ControlClient {
 
   // For the owner of the process.
 
-  // The rank failed on its own. Returns when all ranks know it, or the server does not answer.
-  void stopped(const RunFailure& failure) { fail(failure, false); }
-  void ended();  // the rank makes no more calls; to be called last
+  // The run fails for this reason. Returns when all ranks know it, or the server does not answer.
+  // `find_cause`: the server looks for what may have caused it.
+  void stopped(const RunFailure& failure, bool find_cause = false);
+  void ended() { send(ControlMessage::ended, "", true); }  // no more calls; to be called last
   // Whether all ranks have ended well, or this one knows that the run failed.
-  bool over() const;
+  bool over() const { return over_ || failed_; }
   RunFailure failure() const;
 
  private:
   int64_t begin(const Call& call, const EventStream& events, CallState state);
-  std::string place(const Call& call) const;
   // Returns the texts of all ranks when they have come to this rank's last call.
   std::string meet(const Call& call, const std::string& text);
-  void fail(const RunFailure& failure, bool find_cause);
   void serve();
   void handle(const Message& message);
-  void say_alive();
   void send(ControlMessage kind, const std::string& body, bool all_records = false);
   void run_failed(const RunFailure& failure);
   void server_lost(const std::string& why);
 
   const int rank_;
-  const int64_t timeout_, alive_interval_;  // [ns]
+  const int64_t timeout_;  // [ns]
+  std::jthread server_;    // on rank 0
   const std::unique_ptr<Connection> connection_;
   FlightRecorder flight_;
   bool only_on_timeout_ = false;  // these two of the rank's thread
   std::function<void()> action_;  // while it waits
   std::mutex sending_;
   int64_t sent_calls_ = 0;  // under sending_: what the server has seen of flight_
-  std::atomic<bool> failed_{false}, closing_{false};
+  // All ranks have come; have ended well; the run has failed; this ends.
+  std::atomic<bool> started_{false}, over_{false}, failed_{false}, closing_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<std::string> texts_;  // of all ranks, when they have come to this rank's last call
   RunFailure failure_;
-  bool over_ = false;
-  int64_t asked_ = 0;  // the last send_flight; of the thread
 
   std::jthread thread_;
 };

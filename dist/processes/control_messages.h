@@ -5,17 +5,16 @@
 //
 // A rank connects and sends `hello`. Rank 0 answers `alive` if it is of this run, and `started`
 // when all have come. At a collective a rank sends `enter`. When all of its ranks have, each gets
-// `met`, with the texts of all. A rank whose call fails, or that throws, sends `failed`. The server
-// then asks all ranks for their last calls by `send_flight`, and each answers with `alive`. In
-// these it looks for the cause: calls that differ, or a rank that did not come. A rank that is dead
-// or stopped does not answer, so the server waits 300 ms at most. Then all ranks get `failure`,
-// with the same text. A rank that makes no more calls sends `ended`. When all have, they get
-// `over`. Meanwhile both sides send `alive`; a connection that ends before `ended` means that the
-// process has died.
+// `met`, with the texts of all. Meanwhile the server asks now and then whether a rank is `alive`,
+// and the rank answers with its last calls; a connection that ends before `ended` means that the
+// process has died. A rank whose call fails, or that throws, sends `failed`. The server then asks
+// all ranks, and looks in their last calls for the cause: calls that differ, or a rank that did not
+// come. A rank that is dead or stopped does not answer, so the server waits 300 ms at most. Then
+// all ranks get `failure`, with the same text. A rank that makes no more calls sends `ended`. When
+// all have, they get `over`.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "dist/flight_recorder.h"
@@ -34,21 +33,20 @@ inline constexpr const char* kInterrupted = "interrupted while waiting for the r
 std::string died_text(int rank);
 std::string silent_text(int rank, int64_t silence);  // [ns]
 
-enum class ControlMessage : uint8_t {
-  // Before the run (dist/processes/bootstrap.h): a rank asks to be let in, and the answers of rank
-  // 0 are alive and then started. If one has not come, or was started differently, it is a failure.
+enum class ControlMessage : uint32_t {
+  // Before the run (dist/processes/bootstrap.h): a rank asks to be let in, and the server answers
+  // alive, or failure if it was started differently. When all have come, started.
   hello,
   started,
+  alive,  // from the server: a number; the answer: the same
   // From a rank. Each begins with encode() of its flight recorder, as a text.
-  alive,   // the number of the last send_flight, which it answers; also sent periodically
   enter,   // a text: the rank has come to its last call, a collective; the answer: met
   failed,  // a failure, and whether the server is to find the cause: the rank failed
   ended,   // the rank makes no more calls
-  // From the server, which sends alive too, with nothing.
-  met,          // all ranks have come to this rank's last call: their texts
-  failure,      // a failure
-  send_flight,  // a number; the answer: alive
-  over          // all ranks have ended well
+  // From the server.
+  met,      // all ranks have come to this rank's last call: their texts
+  failure,  // a failure
+  over      // all ranks have ended well
 };
 
 std::string encode(const RunFailure& failure);
@@ -60,13 +58,6 @@ void throw_failure(const RunFailure& failure);       // nothing if there is none
 std::string encode(const FlightRecorder& flight, int64_t most);
 // Its texts live as long as `texts`. Throws CommunicationError.
 void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight);
-
-// How often each side shows that it is alive.
-inline std::chrono::milliseconds alive_interval(std::chrono::milliseconds timeout) {
-  using std::chrono::milliseconds;
-  return timeout.count() > 0 ? std::clamp(timeout / 4, milliseconds(50), milliseconds(1000))
-                             : milliseconds(1000);
-}
 
 // [ns] A clock that does not advance while this process is stopped (Ctrl-Z, a debugger), because no
 // other rank is late then. A thread of the process must ask every few milliseconds, as

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "dist/mismatch.h"
 #include "dist/processes/control_messages.h"
@@ -14,9 +15,13 @@
 namespace zl {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kToAnswer = 300 * kMillisecond;  // for the ranks to send their last calls
 constexpr int64_t kToRead = 300 * kMillisecond;    // for the ranks to read why the run failed
+constexpr int64_t kToAsk = 1000 * kMillisecond;    // at most, whether ranks are alive
+constexpr auto kToCome = 2s;                       // for ranks to connect, and hear of it too
 
 // The rank's last collective, if `group` is given in that group; number 0: none.
 Call last_collective(const FlightRecorder& flight, const RankGroup* group = nullptr) {
@@ -29,14 +34,15 @@ Call last_collective(const FlightRecorder& flight, const RankGroup* group = null
 
 class ControlServer {
  public:
-  ControlServer(Connections connections, std::chrono::milliseconds timeout)
+  ControlServer(const RankIdentity& rank_0, const BootstrapOptions& options,
+                std::chrono::milliseconds timeout, Socket to_rank_0)
       : timeout_(std::chrono::nanoseconds(timeout).count()),
-        alive_interval_(std::chrono::nanoseconds(alive_interval(timeout)).count()),
-        ranks_(connections.size()) {
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      ranks_[r].connection = std::move(connections[r]);
-      ranks_[r].alive = running_nanoseconds();
-    }
+        ask_every_(timeout_ > 0 ? std::clamp(timeout_ / 4, kToAsk / 20, kToAsk) : kToAsk),
+        ranks_(size_t(rank_0.size)),
+        all_must_come_(deadline_in(options.timeout)) {
+    lobby_.emplace(rank_0, options);
+    for (const Rank& rank : ranks_) flights_.push_back(&rank.flight);
+    let_in(0, std::make_unique<Connection>(std::move(to_rank_0)));
   }
 
   void serve(const std::stop_token& stop) {
@@ -52,6 +58,7 @@ class ControlServer {
       (void)::poll(waiting.data(), waiting.size(), 5);
       for (int r = 0; r < int(ranks_.size()); ++r)
         if (!ranks_[size_t(r)].gone()) read(r);
+      if (lobby_ && !over_) wait_for_ranks();
       const int64_t now = steady_nanoseconds();
       check(now);
       publish(now);
@@ -64,11 +71,11 @@ class ControlServer {
 
  private:
   struct Rank {
-    std::unique_ptr<Connection> connection;  // null: it has ended
+    std::unique_ptr<Connection> connection;  // null: it has not come, or has ended
     FlightRecorder flight;                   // as the rank has sent it
     std::optional<std::string> text;         // with which it came to its last call, where it waits
     int64_t alive = 0;                       // [ns] when something came from it
-    int64_t answered = 0;                    // the last send_flight that it answered
+    int64_t answered = 0;                    // asked_, when it was asked what it answered last
     bool ended = false;                      // it makes no more calls
     bool gone() const { return !connection; }
   };
@@ -78,6 +85,25 @@ class ControlServer {
     int rank;                                                  // on which a call failed
     int64_t until;                                             // [ns]
   };
+
+  void let_in(int r, std::unique_ptr<Connection> connection) {
+    connection->send(uint32_t(ControlMessage::alive), WireWriter().put(asked_).take());
+    ranks_[size_t(r)].connection = std::move(connection);
+    ranks_[size_t(r)].alive = running_nanoseconds();
+  }
+
+  void wait_for_ranks() {
+    const std::string problem =
+        lobby_->look([this](int r, auto connection) { let_in(r, std::move(connection)); });
+    if (!problem.empty()) fail_when_others_came({problem, kInputFailure});
+    uint64_t missing = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r) missing |= uint64_t(ranks_[r].gone()) << r;
+    if (missing != 0 && std::chrono::steady_clock::now() > all_must_come_)
+      fail(lobby_->missing_text(missing));
+    if (missing != 0 || failing_) return;
+    lobby_.reset();
+    broadcast(ControlMessage::started, "");
+  }
 
   // All messages that have come from the rank. A connection that ends before the rank has is its
   // death.
@@ -105,7 +131,9 @@ class ControlServer {
     rank.connection.reset();
     rank.flight.set_current(false);
     if (state != Connection::State::ended) fail(str("rank ", r, " sends what is no message"));
-    if (!rank.ended) fail(str(died_text(r), "; ", last_seen(r, rank.flight, steady_nanoseconds())));
+    const std::string death = died_text(r);
+    if (lobby_) return fail_when_others_came({death});
+    if (!rank.ended) fail(str(death, "; ", last_seen(r, rank.flight, steady_nanoseconds())));
   }
 
   void handle(int r, const Message& message) {
@@ -154,7 +182,7 @@ class ControlServer {
       rank.text.reset();
       rank.flight.change(rank.flight.calls() - 1, CallState::moving);
       if (!rank.gone())
-        rank.connection->send(uint8_t(ControlMessage::met), WireWriter().text(texts).take());
+        rank.connection->send(uint32_t(ControlMessage::met), WireWriter().text(texts).take());
     }
   }
 
@@ -168,24 +196,19 @@ class ControlServer {
 
   // Fails the run if a rank waits forever or too long, is silent, or made another call.
   void check(int64_t now) {
-    const int64_t stopped = now - running_nanoseconds();
-    if (stopped - stopped_ > 500 * kMillisecond) stopped_ = stopped, resumed_ = now;
-    if (now - last_alive_ > alive_interval_) {
-      last_alive_ = now;
-      broadcast(ControlMessage::alive, "");
-    }
+    if (now - last_asked_ > ask_every_) ask();
     if (failed() || now - last_check_ < 20 * kMillisecond) return;
-    last_check_ = now;
+    if (now - std::exchange(last_check_, now) > 1000 * kMillisecond) resumed_ = now;
     uint64_t ended = 0;
     for (size_t r = 0; r < ranks_.size(); ++r) ended |= uint64_t(ranks_[r].ended) << r;
-    fail(stuck_text(waits(), ended, flights()));
-    const std::string overdue = overdue_text(flights(), timeout_, resumed_);
+    fail(stuck_text(waits(), ended, flights_));
+    const std::string overdue = overdue_text(flights_, timeout_, resumed_);
     check_silence(now, !overdue.empty() || (failing_ && failing_->rank >= 0));
     fail(overdue);
     if (failed()) return;
     if (failing_)  // a late rank may come to the call in which the others differ
-      broadcast(ControlMessage::send_flight, WireWriter().put(asked_).take());
-    else if (const std::string text = first_mismatch_text(flights()); !text.empty())
+      ask();
+    else if (const std::string text = first_mismatch_text(flights_); !text.empty())
       fail({text}, Failing::Cause::mismatch);
   }
 
@@ -196,7 +219,7 @@ class ControlServer {
     for (int r = 1; r < int(ranks_.size()); ++r) {
       Rank& rank = ranks_[size_t(r)];
       const int64_t silence = running_nanoseconds() - rank.alive;
-      if (silence > 3 * alive_interval_) rank.flight.set_current(false);
+      if (silence > 3 * ask_every_) rank.flight.set_current(false);
       if (rank.ended || rank.gone() || timeout_ == 0) continue;
       if (silence <= (others_wait ? least : timeout_)) continue;
       rank.flight.set_current(false);
@@ -209,16 +232,22 @@ class ControlServer {
             int rank = -1) {
     if (over_ || (failing_ && failing_->cause <= cause)) return;
     failing_ = Failing{failure, cause, rank, steady_nanoseconds() + kToAnswer};
-    broadcast(ControlMessage::send_flight, WireWriter().put(++asked_).take());
+    ++asked_;
+    ask();
   }
   void fail(const std::string& why) {
     if (!why.empty()) fail(RunFailure{why});
+  }
+  void fail_when_others_came(const RunFailure& failure) {
+    if (!failed())
+      others_come_ = std::min<Deadline>(all_must_come_, std::chrono::steady_clock::now() + kToCome);
+    fail(failure);
   }
   bool failed() const { return failing_ && failing_->cause == Failing::Cause::known; }
 
   std::string found_cause() const {
     const std::string why = failing_->failure.why;
-    std::string cause = first_mismatch_text(flights());
+    std::string cause = first_mismatch_text(flights_);
     // The ranks may have gone on for so long that no record has the call in which they differed.
     if (failing_->cause == Failing::Cause::mismatch) return cause.empty() ? why : cause;
     const int rank = failing_->rank;
@@ -253,49 +282,52 @@ class ControlServer {
         ranks_, [this](const Rank& rank) { return rank.gone() || rank.answered == asked_; });
     const bool may_say_more = failing_->cause == Failing::Cause::mismatch || !all_answered;
     if (may_say_more && now < failing_->until) return;
+    if (lobby_ && !lobby_->all_have_come() && std::chrono::steady_clock::now() < others_come_)
+      return;
     RunFailure failure = failing_->failure;
     if (!failed()) failure.why = found_cause();
-    failure.report = str("communication failed: ", failure.why, "\n");
-    for (int r = 0; r < int(ranks_.size()); ++r)
+    if (!lobby_) failure.report = str("communication failed: ", failure.why, "\n");
+    for (int r = 0; r < int(ranks_.size()) && !lobby_; ++r)
       failure.report += flight_report(r, ranks_[size_t(r)].flight, ranks_[size_t(r)].ended, now);
     for (const Rank& rank : ranks_) {
-      if (!rank.gone()) rank.connection->send(uint8_t(ControlMessage::failure), encode(failure));
+      if (!rank.gone()) rank.connection->send(uint32_t(ControlMessage::failure), encode(failure));
       failure.report.clear();  // one rank is enough to print it
     }
     over_ = true;
   }
 
+  // For their last calls, and whether they are alive.
+  void ask() {
+    broadcast(ControlMessage::alive, WireWriter().put(asked_).take());
+    last_asked_ = steady_nanoseconds();
+  }
   void broadcast(ControlMessage kind, const std::string& body) {
     for (const Rank& rank : ranks_)
-      if (!rank.gone()) rank.connection->send(uint8_t(kind), body);
+      if (!rank.gone()) rank.connection->send(uint32_t(kind), body);
   }
 
-  // What the ranks have sent of their calls.
-  Flights flights() const {
-    Flights all;
-    for (const Rank& rank : ranks_) all.push_back(&rank.flight);
-    return all;
-  }
-
-  const int64_t timeout_, alive_interval_;  // [ns]
+  const int64_t timeout_, ask_every_;  // [ns]
   std::vector<Rank> ranks_;
+  Flights flights_;             // what they have sent of their calls
+  std::optional<Lobby> lobby_;  // until all ranks have come
+  const Deadline all_must_come_;
+  Deadline others_come_{};    // of a failure that those hear of who have not come
   EventStream texts_{0, 16};  // keeps the texts of calls
   std::optional<Failing> failing_;
-  int64_t asked_ = 0;                        // requests for the last calls of all ranks
-  int64_t last_alive_ = 0, last_check_ = 0;  // [ns]
-  int64_t stopped_ = 0, resumed_ = 0;        // [ns] how long this process was stopped, until when
+  int64_t asked_ = 0;                        // changes when an answer must be a new one
+  int64_t last_asked_ = 0, last_check_ = 0;  // [ns]
+  int64_t resumed_ = 0;                      // [ns] when this process was last stopped until
   bool over_ = false;                        // all ranks know how the run ended
 };
 
 }  // namespace
 
-std::unique_ptr<Connection> connect_ranks(const RankIdentity& self, const BootstrapOptions& options,
-                                          std::chrono::milliseconds timeout, std::jthread& server) {
-  if (self.rank > 0) return find_rank_0(self, options);
-  Connections connections = let_ranks_in(self, options);
+std::unique_ptr<Connection> start_control_server(const RankIdentity& self,
+                                                 const BootstrapOptions& options,
+                                                 std::chrono::milliseconds timeout,
+                                                 std::jthread& server) {
   auto [near, far] = socket_pair();
-  connections[0] = std::make_unique<Connection>(std::move(near));
-  const auto serving = std::make_shared<ControlServer>(std::move(connections), timeout);
+  const auto serving = std::make_shared<ControlServer>(self, options, timeout, std::move(near));
   server = start_thread("control server",
                         [serving](const std::stop_token& stop) { serving->serve(stop); });
   return std::make_unique<Connection>(std::move(far));

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <charconv>
+#include <regex>
 #include <sstream>
 #include <string_view>
 
@@ -91,18 +92,15 @@ constexpr const char* kTasksOfJob = "SLURM_TASKS_PER_NODE";
 
 // 4 of "2(x3),4" in variable `name` for machine 3, machines counted from 0.
 int tasks_on(const Variables& v, const char* name, int machine) {
+  static const std::regex kEntry("([1-9][0-9]{0,7})(?:\\(x([1-9][0-9]{0,7})\\))?");
   std::istringstream list(v.text(name));
-  int left = machine;
-  for (std::string entry; std::getline(list, entry, ',');) {
-    int tasks = 0, machines = 1, end = 0;
-    if (entry.find_first_not_of("0123456789(x)") != entry.npos) break;  // such as a sign
-    (void)std::sscanf(entry.c_str(), "%9d%n(x%9d)%n", &tasks, &end, &machines, &end);
-    if (size_t(end) != entry.size() || tasks < 1 || machines < 1) break;
-    if ((left -= machines) < 0) return tasks;
-  }
+  std::smatch found;  // tasks on each of so many machines
+  for (std::string entry; std::getline(list, entry, ',') && regex_match(entry, found, kEntry);)
+    if ((machine -= found[2].matched ? std::stoi(found[2]) : 1) < 0) return std::stoi(found[1]);
   throw InputError(str(name, " is '", v.text(name),
-                       "', which is no list such as 4(x2),1, or has no entry for machine ", machine,
-                       " (SLURM_NODEID)"));
+                       "', which is no list such as 4(x2),1, or has no entry for this machine "
+                       "(SLURM_NODEID=",
+                       v.text("SLURM_NODEID"), ")"));
 }
 
 LaunchedRank numbers(const Variables& v, const Names& names) {
@@ -110,12 +108,13 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
   r.rank = v.needed(names.rank, names.size);
   r.size = v.needed(names.size, names.rank, 1);
   require_below(v, names.rank, r.rank, names.size, r.size);
-  const bool local = v.has(names.local_rank) || v.has(names.local_size);
-  require_input(
-      local || r.size == 1, v.assignment(names.rank), " and ", v.assignment(names.size),
-      " are set, but not ", names.local_rank, " and ", names.local_size,
-      ", this process's number on its machine and how many run there. Cure: set them too");
-  if (!local) return r;
+  if (!v.has(names.local_rank) && !v.has(names.local_size)) {
+    require_input(
+        r.size == 1, v.assignment(names.rank), " and ", v.assignment(names.size),
+        " are set, but not ", names.local_rank, " and ", names.local_size,
+        ", this process's number on its machine and how many run there. Cure: set them too");
+    return r;
+  }
   r.local_rank = v.needed(names.local_rank, names.local_size);
   r.local_size = r.launcher == kSrun.launcher
                      ? tasks_on(v, names.local_size, v.needed("SLURM_NODEID", names.local_size))
@@ -151,15 +150,13 @@ std::string run(const Variables& v, const LaunchedRank& r) {
 }
 
 // "node01" of "node[01-04,7],other".
-std::string first_host(std::string list) {
-  const std::string given = list;
-  for (size_t open; (open = list.substr(0, list.find(',')).find('[')) != list.npos;) {
-    const size_t close = list.find(']', open), end = list.find_first_of("-,]", open);
-    require_input(close != list.npos && close > open + 1, "SLURM_STEP_NODELIST is '", given,
-                  "', which is no list of machines. Cure: set MASTER_ADDR to rank 0's machine");
-    list.replace(open, close - open + 1, list.substr(open + 1, end - open - 1));
-  }
-  return list.substr(0, list.find(','));
+std::string first_host(const std::string& list) {
+  static const std::regex kNumbers("\\[([^-,\\]]+)[^\\]]*\\]");  // the first of them stays
+  const std::string hosts = std::regex_replace(list, kNumbers, "$1"),
+                    first = hosts.substr(0, hosts.find(','));
+  require_input(first.find('[') == first.npos, "SLURM_STEP_NODELIST is '", list,
+                "', which is no list of machines. Cure: set MASTER_ADDR to rank 0's machine");
+  return first;
 }
 
 std::string address(const Variables& v, const LaunchedRank& r) {

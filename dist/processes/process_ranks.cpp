@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "dist/processes/control_client.h"
-#include "dist/processes/control_server.h"
 #include "dist/trace/host_id.h"
 #include "tensor/error.h"
 
@@ -30,9 +29,10 @@ class ProcessRun {
         events_(place.rank, options.event_capacity) {
     const RankIdentity self{place.run,   place.rank, place.size, process.settings,
                             host_name(), boot_id(),  process.gpu};
-    const BootstrapOptions bootstrap{place.address, place.port, at_least(1s), process.interrupted};
     client_ = std::make_unique<ControlClient>(
-        place.rank, connect_ranks(self, bootstrap, at_least(500ms), server_), at_least(500ms));
+        self, BootstrapOptions{place.address, place.port, at_least(1s), process.interrupted},
+        at_least(500ms));
+    client_->wait_for_all(process.interrupted);
   }
 
   void run(const std::function<void(Communicator&)>& body) {
@@ -44,7 +44,6 @@ class ProcessRun {
     const RunFailure failure = client_->failure();
     set_last_failure_report(failure.report);
     client_.reset();
-    server_ = {};
     if (failure.detail.empty() && error_) std::rethrow_exception(error_);
     throw_failure(failure);
   }
@@ -111,8 +110,7 @@ class ProcessRun {
   const LaunchedRank& place_;
   const RankOptions& options_;
   const ProcessTransport& transport_;
-  EventStream events_;   // outlives the records that point into it
-  std::jthread server_;  // on rank 0
+  EventStream events_;  // outlives the records that point into it
   std::unique_ptr<ControlClient> client_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;  // written by the rank's thread before ended_

@@ -6,9 +6,9 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -22,9 +22,15 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kGreeting = "zerolab rank 6\n";  // changes with the messages
-constexpr std::string_view kName = "zerolab rank ";
-constexpr size_t kHeader = 1 + sizeof(uint64_t);  // kind and length
+// Before each message: by it the other side recognizes the program and its version.
+constexpr std::array<char, 8> kProgram{"zerolab"};
+constexpr uint32_t kVersion = 7;  // changes with the messages
+struct Header {
+  std::array<char, 8> program = kProgram;
+  uint32_t version = kVersion, kind = 0;
+  uint64_t length = 0;  // [B] of the message
+};
+
 constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -59,12 +65,11 @@ bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 // None if it has no address: then `why` says so.
-Addresses look_up(const char* host, int port, int flags, std::string& why) {
+Addresses look_up(const std::string& host, int port, std::string& why) {
   addrinfo wanted{}, *list = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = flags;
-  if (const int error = ::getaddrinfo(host, std::to_string(port).c_str(), &wanted, &list))
-    why = str("'", host ? host : "", "' has no address: ", ::gai_strerror(error));
+  if (const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &list))
+    why = str("'", host, "' has no address: ", ::gai_strerror(error));
   return Addresses(list, ::freeaddrinfo);
 }
 
@@ -74,33 +79,22 @@ Deadline deadline_in(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? Clock::now() + timeout : Deadline::max();
 }
 
-void Socket::close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 // IPv6 sockets take IPv4 connections too; some machines have only IPv4.
 Socket listen_on(int port, Reach reach) {
+  const bool everywhere = reach == Reach::everywhere;
   std::string why;
-  const Addresses all =
-      look_up(reach == Reach::everywhere ? nullptr : "127.0.0.1", port, AI_PASSIVE, why);
-  bool opened = false;
-  const int on = 1, off = 0;  // soon after another run the port counts as used
-  for (const int family : {AF_INET6, AF_INET})
-    for (const addrinfo* at = all.get(); at; at = at->ai_next) {
-      if (at->ai_family != family) continue;
-      Socket socket(::socket(family, kKind, 0));
-      if (socket.open()) {
-        opened = true;
-        (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 &&
-            ::listen(socket.fd(), 128) == 0)
-          return socket;
-        if (errno == EADDRINUSE) return {};
-      }
-      why = std::strerror(errno);
-    }
-  if (!opened) throw CommunicationError(str("the system gives no socket: ", why));
+  for (const char* host : {everywhere ? "::" : "127.0.0.1", everywhere ? "0.0.0.0" : "127.0.0.1"}) {
+    const Addresses at = look_up(host, port, why);
+    if (!at) continue;
+    Socket socket(::socket(at->ai_family, kKind, 0));
+    const int on = 1, off = 0;  // soon after another run the port counts as used
+    (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (::bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.fd(), 128) == 0)
+      return socket;
+    if (errno == EADDRINUSE) return {};
+    why = std::strerror(errno);
+  }
   throw CommunicationError(
       str("rank 0 cannot listen on port ", port, ": ", why,
           "; set ZEROLAB_PORT to a port that this user may use, such as 29600"));
@@ -113,7 +107,7 @@ Socket accept_from(const Socket& listener) {
 }
 
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
-  const Addresses all = look_up(address.c_str(), port, 0, why);
+  const Addresses all = look_up(address, port, why);
   int addresses = 0;
   for (const addrinfo* to = all.get(); to; to = to->ai_next) ++addresses;
   for (const addrinfo* to = all.get(); to; to = to->ai_next, --addresses) {
@@ -136,16 +130,10 @@ std::pair<Socket, Socket> socket_pair() {
   return {Socket(fds[0]), Socket(fds[1])};
 }
 
-Connection::Connection(Socket socket) : socket_(std::move(socket)), unsent_(kGreeting) {
-  (void)flush();
-}
-
-void Connection::send(uint8_t kind, std::string_view body) {
+void Connection::send(uint32_t kind, std::string_view body) {
   const std::lock_guard lock(mutex_);
-  const uint64_t length = body.size();
-  unsent_.push_back(char(kind));
-  unsent_.append(reinterpret_cast<const char*>(&length), sizeof length);
-  unsent_.append(body);
+  const Header header{.kind = kind, .length = body.size()};
+  unsent_.append(reinterpret_cast<const char*>(&header), sizeof header).append(body);
   (void)flush_locked();
 }
 
@@ -172,22 +160,15 @@ bool Connection::flush_locked() {
 }
 
 bool Connection::take(Message& message, uint64_t longest) {
-  if (!greeted_) {
-    const size_t most = std::min(bytes_.size(), kGreeting.size());
-    if (bytes_.compare(0, most, kGreeting, 0, most) != 0)
-      other_ = bytes_.starts_with(kName) ? State::other_version : State::foreign;
-    if (other_ || bytes_.size() < kGreeting.size()) return false;
-    bytes_.erase(0, kGreeting.size());
-    greeted_ = true;
-  }
-  if (bytes_.size() < kHeader) return false;
-  uint64_t length = 0;
-  std::memcpy(&length, bytes_.data() + 1, sizeof length);
-  if (length > longest) other_ = State::foreign;
-  if (other_ || bytes_.size() - kHeader < length) return false;
-  message.kind = uint8_t(bytes_[0]);
-  message.body = bytes_.substr(kHeader, length);
-  bytes_.erase(0, kHeader + length);
+  Header header;  // of as many bytes as have come, which say already that they are not ours
+  std::memcpy(&header, bytes_.data(), std::min(bytes_.size(), sizeof header));
+  if (header.program != kProgram || header.length > longest)
+    other_ = State::foreign;
+  else if (header.version != kVersion)
+    other_ = State::other_version;
+  if (other_ || bytes_.size() < sizeof header + header.length) return false;
+  message = {header.kind, bytes_.substr(sizeof header, header.length)};
+  bytes_.erase(0, sizeof header + header.length);
   return true;
 }
 

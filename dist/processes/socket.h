@@ -2,6 +2,8 @@
 // than its deadline, except that looking up a host name takes as long as the system needs.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -23,11 +25,12 @@ class Socket {
   explicit Socket(int fd) : fd_(fd) {}
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket other) noexcept { return std::swap(fd_, other.fd_), *this; }
-  ~Socket() { close(); }
+  ~Socket() {
+    if (open()) ::close(fd_);
+  }
 
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  void close();
 
  private:
   int fd_ = -1;
@@ -45,13 +48,13 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 std::pair<Socket, Socket> socket_pair();
 
 struct Message {
-  uint8_t kind = 0;
+  uint32_t kind = 0;
   std::string body;
 };
 
-// A connection between two zerolab processes. Each side begins with a greeting, by which the other
-// recognizes its program and version. send() and flush() may be called by several threads at once,
-// receive() by one.
+// A connection between two zerolab processes, each of which recognizes the other's program and
+// version by its messages. send() and flush() may be called by several threads at once, receive()
+// by one.
 class Connection {
  public:
   enum class State {
@@ -62,10 +65,10 @@ class Connection {
     other_version  // it is a zerolab with other messages
   };
 
-  explicit Connection(Socket socket);
+  explicit Connection(Socket socket) : socket_(std::move(socket)) {}
 
   // Never blocks: sends what the system takes now, and the rest in flush() and receive().
-  void send(uint8_t kind, std::string_view body);
+  void send(uint32_t kind, std::string_view body);
   bool flush();  // whether the system has taken all
   // Returns the next message, and waits for it until the deadline. One of more than `longest` [B]
   // is foreign.
@@ -85,7 +88,6 @@ class Connection {
 
   std::string bytes_;  // received, and not taken yet
   int64_t received_ = 0;
-  bool greeted_ = false;
   std::optional<State> other_;  // foreign or other_version, if the other side is
 };
 

@@ -11,7 +11,6 @@
 
 #include "dist/processes/bootstrap.h"
 #include "dist/processes/control_client.h"
-#include "dist/processes/control_server.h"
 #include "tensor/error.h"
 #include "tests/dist/processes/free_ports.h"
 
@@ -23,9 +22,7 @@ inline constexpr int kRanks = 3;
 
 struct ControlRank {
   int rank;
-  std::jthread server;  // on rank 0
-  std::unique_ptr<ControlClient> client;
-  ControlClient* others = nullptr;  // the client
+  std::unique_ptr<ControlClient> client = nullptr;
   EventStream events{0, 64};
   int64_t sequence = 0;
   bool dies = false;  // its connection ends without notice, as that of a process that is killed
@@ -33,10 +30,10 @@ struct ControlRank {
   void all_reduce(const char* name, int64_t count = 8) {
     const Call call{
         .kind = Collective::all_reduce, .count = count, .sequence = ++sequence, .name = name};
-    others->set_state(others->require_same_call(call, events), CallState::done);
+    client->set_state(client->require_same_call(call, events), CallState::done);
   }
   std::vector<std::string> all_gather_object(const std::string& text) {
-    return others->all_gather_object({.kind = Collective::barrier,
+    return client->all_gather_object({.kind = Collective::barrier,
                                       .sequence = ++sequence,
                                       .name = "texts",
                                       .has_deadline = false},
@@ -57,19 +54,9 @@ struct Options {
 
 inline RankIdentity identity(int rank, int size) { return {"", rank, size, "", "", "", ""}; }
 
-// The client of a rank, when all have come; on rank 0 also the server.
-inline std::unique_ptr<ControlClient> connect(const RankIdentity& self,
-                                              const BootstrapOptions& where,
-                                              std::chrono::milliseconds timeout,
-                                              std::jthread& server) {
-  return std::make_unique<ControlClient>(self.rank, connect_ranks(self, where, timeout, server),
-                                         timeout);
-}
-
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
                  ControlOutcome& outcome) {
   const auto began = std::chrono::steady_clock::now();
-  rank.others = rank.client.get();
   try {
     body(rank);
   } catch (const std::exception& error) {
@@ -100,7 +87,13 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
       ControlRank rank{.rank = r};
       const RankIdentity self = identity(r, kRanks);
       if (r == how.silent && r == 0) {
-        const Connections others = let_ranks_in(self, where);
+        std::vector<std::unique_ptr<Connection>> others;
+        for (Lobby lobby(self, where); others.size() < kRanks - 1;)
+          (void)lobby.look([&](int, std::unique_ptr<Connection> other) {
+            others.push_back(std::move(other));
+            others.back()->send(uint32_t(ControlMessage::alive), "");
+          });
+        for (const auto& other : others) other->send(uint32_t(ControlMessage::started), "");
         return stay_silent();
       }
       if (r == how.silent) {
@@ -108,7 +101,8 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
         how.before_silence(*connection);
         return stay_silent();
       }
-      rank.client = connect(self, where, how.timeout, rank.server);
+      rank.client = std::make_unique<ControlClient>(self, where, how.timeout);
+      rank.client->wait_for_all({});
       work(rank, body, outcomes[size_t(r)]);
       ++ended;
     });
