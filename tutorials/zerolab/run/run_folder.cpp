@@ -102,8 +102,13 @@ void complete_checkpoint_flags(RunOptions& options) {
       throw UsageError("--resume needs the folder of the run: --resume DIR, or --out DIR --resume");
     flags.resume = options.out;
   }
-  if (flags.resume && options.out.empty())
-    options.out = is_checkpoint(*flags.resume) ? parent_of(*flags.resume) : *flags.resume;
+  if (flags.resume && options.out.empty()) {
+    const bool is_one = is_checkpoint(*flags.resume);
+    if (!is_one && !fs::exists(*flags.resume))
+      throw UsageError(str("--resume ", *flags.resume, ": there is no such folder; '--out ",
+                           *flags.resume, " --resume' begins a run where there is none yet"));
+    options.out = is_one ? parent_of(*flags.resume) : *flags.resume;
+  }
   if (!options.out.empty() && fs::exists(fs::path(options.out) / "checkpoint.json"))
     throw UsageError(str("--out ", options.out,
                          " is a checkpoint; name a folder for the run, such as ",
