@@ -279,7 +279,7 @@ class ControlServer {
 
   const int64_t timeout_, alive_interval_;  // [ns]
   std::vector<Rank> ranks_;
-  EventStream texts_{0, 16};  // keeps the texts of calls
+  EventStream texts_;  // keeps the texts of calls
   std::optional<Failing> failing_;
   int64_t asked_ = 0;                        // requests for the last calls of all ranks
   int64_t last_alive_ = 0, last_check_ = 0;  // [ns]

@@ -26,7 +26,7 @@ struct ControlRank {
   std::jthread server;  // on rank 0
   std::unique_ptr<ControlClient> client;
   ControlClient* others = nullptr;  // the client
-  EventStream events{0, 64};
+  EventStream events{0};
   int64_t sequence = 0;
   bool dies = false;  // its connection ends without notice, as that of a process that is killed
 

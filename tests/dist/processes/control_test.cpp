@@ -76,7 +76,7 @@ TEST_CASE("a process that gives no sign of life is noticed outside of any call",
 TEST_CASE("a process that stops in a call is named before the call that waits for it", "[dist]") {
   const auto says_twice = [](Connection& connection) {
     FlightRecorder flight;
-    EventStream events(2, 8);
+    EventStream events(2);
     (void)flight.begin({.kind = Collective::all_reduce, .count = 8, .sequence = 1, .name = "first"},
                        events, CallState::waiting);
     connection.send(uint8_t(ControlMessage::enter),
@@ -137,7 +137,7 @@ TEST_CASE("a process that sends invalid messages fails the run, and does nothing
     return WireWriter().put(calls).put(records).take();
   };
   FlightRecorder flight;
-  EventStream events(0, 1);
+  EventStream events;
   (void)flight.begin({.kind = Collective::send, .peer = 1000, .count = 4, .sequence = 1}, events,
                      CallState::posted);
   CHECK_THAT(message(ControlMessage::failed, calls(0, 0), WireWriter().text("why").take()),
@@ -238,7 +238,7 @@ TEST_CASE("a message that a process sent before it was asked for its last calls 
       },
       {.silent = 1, .before_silence = [](Connection& connection) {
          FlightRecorder flight;
-         EventStream events(1, 4);
+         EventStream events(1);
          const auto send = [&](ControlMessage kind, const std::string& body) {
            connection.send(uint8_t(kind),
                            WireWriter().text(encode(flight, kAllRecords)).take() + body);
