@@ -27,8 +27,7 @@ class Run {
         body_(body),
         options_(options),
         rendezvous_(size, options.timeout, options.lane ? 2 * size : size) {
-    for (int i = 0; i < (options.lane ? 2 * size : size); ++i)
-      events_.emplace_back(i % size, options.event_capacity);
+    for (int i = 0; i < (options.lane ? 2 * size : size); ++i) events_.emplace_back(i % size);
   }
 
   void run() {

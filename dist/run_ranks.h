@@ -35,7 +35,6 @@ struct RankOptions {
   // After a failure, how much longer than `timeout` the ranks that are not in a call may take to
   // end before the process prints the report and exits with 4. Without a timeout it never does.
   std::chrono::milliseconds grace = std::chrono::seconds(30);
-  int64_t event_capacity = 4096;
   // A second thread per rank, its lane, carries out the calls while the rank computes: own_lane()
   // of dist/lane/. Without it a call is complete when it returns.
   MakeLane lane;

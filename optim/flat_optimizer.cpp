@@ -1,5 +1,7 @@
 #include "optim/flat_optimizer.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -28,22 +30,7 @@ void check(const OptimizerConfig& c) {
 }  // namespace
 
 bool matches_glob(std::string_view glob, std::string_view name) {
-  size_t g = 0, n = 0, star = std::string_view::npos, tried = 0;
-  while (n < name.size()) {
-    if (g < glob.size() && glob[g] == '*') {
-      star = g++;  // the star matches no text first
-      tried = n;
-    } else if (g < glob.size() && (glob[g] == '?' || glob[g] == name[n])) {
-      ++g, ++n;
-    } else if (star != std::string_view::npos) {
-      g = star + 1;  // the last star matches one more character
-      n = ++tried;
-    } else {
-      return false;
-    }
-  }
-  while (g < glob.size() && glob[g] == '*') ++g;
-  return g == glob.size();
+  return ::fnmatch(std::string(glob).c_str(), std::string(name).c_str(), FNM_NOESCAPE) == 0;
 }
 
 FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,

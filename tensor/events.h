@@ -1,7 +1,7 @@
 // One stream of events per rank: what happened, when, in which phase and unit.
 //
-// The flight recorder, traces, --step, reports and the message of OutOfMemory read this stream. It
-// keeps the last `capacity` events in memory that is allocated once; listeners see every event.
+// Traces, --step and reports listen to this stream; the flight recorder and the message of
+// OutOfMemory take the phase and the unit from it. It keeps no event: a listener does that.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class EventStream {
  public:
   using Listener = std::function<void(const Event&)>;
 
-  explicit EventStream(int rank = 0, int64_t capacity = 4096);
+  explicit EventStream(int rank = 0) : rank_(rank) {}
 
   // The labels of every later event. The stream copies the text.
   void set_phase(std::string_view phase);  // appends a phase event
@@ -77,15 +77,12 @@ class EventStream {
   void listen(Listener listener) { listeners_.push_back(std::move(listener)); }
 
   int64_t appended() const { return appended_; }
-  std::vector<Event> recent() const;  // oldest first, at most `capacity`
 
   // A copy of `text` that lives as long as the stream; equal texts share one copy.
   const char* keep(std::string_view text);
 
  private:
   int rank_;
-  size_t capacity_;
-  std::vector<Event> ring_;
   int64_t appended_ = 0;
   const char* phase_ = "";
   const char* unit_ = "";

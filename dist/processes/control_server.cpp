@@ -312,7 +312,7 @@ class ControlServer {
   std::optional<Lobby> lobby_;  // until all ranks have come
   const Deadline all_must_come_;
   Deadline others_come_{};    // of a failure that those hear of who have not come
-  EventStream texts_{0, 16};  // keeps the texts of calls
+  EventStream texts_;  // keeps the texts of calls
   std::optional<Failing> failing_;
   int64_t asked_ = 0;                        // changes when an answer must be a new one
   int64_t last_asked_ = 0, last_check_ = 0;  // [ns]

@@ -23,10 +23,7 @@ class ProcessRun {
  public:
   ProcessRun(const LaunchedRank& place, const RankOptions& options,
              const ProcessTransport& transport, const ProcessOptions& process)
-      : place_(place),
-        options_(options),
-        transport_(transport),
-        events_(place.rank, options.event_capacity) {
+      : place_(place), options_(options), transport_(transport), events_(place.rank) {
     const RankIdentity self{place.run,   place.rank, place.size, process.settings,
                             host_name(), boot_id(),  process.gpu};
     client_ = std::make_unique<ControlClient>(

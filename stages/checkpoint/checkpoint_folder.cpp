@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "stages/checkpoint/agreement.h"
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
 
@@ -176,6 +175,38 @@ void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
     rename_path(*options.files, all[i].path, trash);
     remove_path(*options.files, trash);
   }
+}
+
+// ---- ranks
+// ---------------------------------------------------------------------------------------
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> on_all_ranks(Communicator& comm, std::string_view name,
+                                      const std::function<std::string()>& action) {
+  std::string mine;  // 'R', or the kind of an error, and the result or the sentence
+  try {
+    mine = "R" + action();
+  } catch (const OutputError& e) {
+    mine = str("O", e.what());
+  } catch (const InputError& e) {
+    mine = str("I", e.what());
+  }
+  std::vector<std::string> all = comm.all_gather_object(mine, name);
+  for (std::string& one : all) {
+    const char kind = one[0];
+    one.erase(0, 1);
+    if (kind == 'O') throw OutputError(one);
+    if (kind == 'I') throw InputError(one);
+  }
+  return all;
 }
 
 }  // namespace zl

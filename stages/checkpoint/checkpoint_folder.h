@@ -1,9 +1,13 @@
-// A folder of checkpoints: which there are, which is the newest, which are removed.
+// A folder of checkpoints: which there are, which is the newest, which are removed. And how its
+// ranks agree that one of them has failed.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "dist/communicator.h"
 #include "stages/checkpoint/manifest.h"
 
 namespace zl {
@@ -52,5 +56,14 @@ void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest);
 void remove_path(FileCalls& calls, const std::string& path);
 // Renames a file or a folder within its folder. Throws OutputError.
 void rename_path(FileCalls& calls, const std::string& from, const std::string& to);
+
+// What `action` throws as a sentence; "" if it throws nothing.
+std::string error_of(const std::function<void()>& action);
+
+// Runs `action` on this rank, and returns what it returned on each rank. If it throws an InputError
+// or OutputError on a rank, all ranks throw the first rank's. Every rank must call it; other
+// exceptions leave at once.
+std::vector<std::string> on_all_ranks(Communicator& comm, std::string_view name,
+                                      const std::function<std::string()>& action);
 
 }  // namespace zl

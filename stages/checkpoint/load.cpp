@@ -6,8 +6,8 @@
 #include <iterator>
 #include <map>
 #include <ranges>
+#include <set>
 
-#include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/state_pieces.h"
 #include "tensor/io/crc32c.h"
@@ -62,25 +62,21 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
 
 // Throws unless the file has the tensors of the layout.
 void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
-  int64_t saved = 0, here = 0;  // [n]
-  for (const SafetensorsEntry& entry : file.entries()) saved += entry.numel();
-  for (const SafetensorsEntry& entry : layout.entries()) here += entry.numel();
-  const std::string sizes =
-      str("; the file has ", file.entries().size(), " tensors with ", saved,
-          " elements, the model ", layout.entries().size(), " with ", here,
-          "; 'zerolab checkpoint verify' finds out whether the file is damaged");
-  for (const SafetensorsEntry& wanted : layout.entries()) {
-    const SafetensorsEntry* entry = file.find(wanted.name);
-    require_input(entry != nullptr, file.path(), ": has no tensor '", wanted.name,
-                  "', but this model has a parameter of this name", sizes);
-    require_input(entry->shape == wanted.shape, file.path(), ": tensor '", wanted.name,
-                  "' has shape ", in_words(entry->shape), ", but this model's parameter has ",
-                  in_words(wanted.shape));
-  }
-  for (const SafetensorsEntry& entry : file.entries())
-    require_input(layout.find(entry.name), file.path(), ": has a tensor '", entry.name,
-                  "' of shape ", in_words(entry.shape),
-                  ", but this model has no parameter of this name", sizes);
+  const auto shown = [](const SafetensorsEntry& e) {
+    return str("'", e.name, "' of shape ", in_words(e.shape));
+  };
+  const auto [saved, here] =
+      std::ranges::mismatch(file.entries(), layout.entries(), {}, shown, shown);
+  const auto text = [&](const std::vector<SafetensorsEntry>& all, auto at) {
+    int64_t n = 0;  // elements
+    for (const SafetensorsEntry& entry : all) n += entry.numel();
+    return str(at == all.end() ? "nothing beyond its " : shown(*at) + " among ", all.size(),
+               " tensors with ", n, " elements");
+  };
+  if (saved != file.entries().end() || here != layout.entries().end())
+    throw InputError(str(file.path(), ": has ", text(file.entries(), saved),
+                         ", but this model has ", text(layout.entries(), here),
+                         "; 'zerolab checkpoint verify' finds out whether the file is damaged"));
   require_input(file.header() == layout.header(), file.path(), ": its header (bytes 0 to ",
                 layout.header().size(),
                 ") is not the one that was saved: it was changed or damaged");
@@ -89,16 +85,16 @@ void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
 // The open files of a checkpoint, as far as they are this model's and optimizer's.
 std::deque<SafetensorsFile> open_files(const std::string& folder,
                                        const std::vector<StateFile>& states, const Manifest& m) {
+  std::string needed, saved;
+  std::set<std::string> names;
+  for (const StateFile& state : states) names.insert(state.name);
+  for (const std::string& name : names) needed += " " + name;
+  for (const auto& [name, file] : m.files) saved += " " + name;
+  require_input(needed == saved, folder, ": has the files", saved, ", but this run needs", needed,
+                "; it was saved with ", describe(m.optimizer));
   std::deque<SafetensorsFile> files;
-  for (const StateFile& state : states) {
-    require_input(m.files.contains(state.name), folder, ": has no ", state.name,
-                  ", which this run's optimizer needs; it was saved with ", describe(m.optimizer));
+  for (const StateFile& state : states)
     compare(files.emplace_back((fs::path(folder) / state.name).string()), state.layout);
-  }
-  for (const auto& [name, file] : m.files)
-    require_input(
-        std::ranges::find(states, name, &StateFile::name) != states.end(), folder, ": has ", name,
-        ", which this run's optimizer has no place for; it was saved with ", describe(m.optimizer));
   return files;
 }
 
@@ -133,7 +129,7 @@ void read_state(Stage& stage, const std::vector<StateFile>& states, const std::s
 // What rank 0 has found; the other ranks get its path.
 NewestCheckpoint choose(Communicator& comm, const std::string& resume) {
   NewestCheckpoint newest;
-  newest.path = results_of_all_ranks(comm, "checkpoint chosen", [&] {
+  newest.path = on_all_ranks(comm, "checkpoint chosen", [&] {
     if (comm.rank() == 0) newest = newest_checkpoint(resume);
     require_input(!newest.path.empty() || newest.rejected.empty(), "no checkpoint in ", resume,
                   " is complete: ", newest.rejected.empty() ? "" : newest.rejected.front(),
@@ -157,6 +153,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(Engine& engine, const Model& mod
     if (stage.comm().rank() != 0) m = read_manifest(newest.path);
     require_same_run(newest.path, m, engine, model, options, data);
     read_state(stage, state_files(stage, model), newest.path, m);
+    return std::string();
   });
 
   LoadedCheckpoint loaded{.folder = newest.path, .position = m.position, .notes = {}};

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "dist/processes/wire.h"
-#include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tensor/io/crc32c.h"
 #include "tensor/io/file_calls.h"
@@ -77,8 +76,7 @@ std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& fil
 }
 
 CheckpointSave::TemporaryFolder::~TemporaryFolder() {
-  if (is_mine && !path.empty())
-    (void)error_of([&] { remove_path(calls, path); });  // or the next run does
+  if (!path.empty()) (void)error_of([&] { remove_path(calls, path); });  // or the next run does
 }
 
 CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& options,
@@ -89,7 +87,7 @@ CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& opt
       manifest_(manifest_of(run, position)),
       files_(state_files(run.engine.stage(), run.model)),
       folder_(checkpoint_path(options.folder, position.step)),
-      temporary_{*options.files, comm_.rank() == 0} {
+      temporary_{*options.files} {
   Stage& stage = run.engine.stage();
   stage.memory().events().set_phase("checkpoint");
   // The host of rank 0 may have the disk that the others reach by NFS.
@@ -128,7 +126,7 @@ void CheckpointSave::begin_folder() {
 // An error of a rank is thrown by all ranks.
 std::vector<std::string> CheckpointSave::on_ranks(std::string_view name,
                                                   const std::function<std::string()>& action) {
-  return results_of_all_ranks(comm_, name, [&] {
+  return on_all_ranks(comm_, name, [&] {
     try {
       return action();
     } catch (const std::exception& error) {
@@ -210,6 +208,7 @@ CheckpointRecord CheckpointSave::commit() {
     });
   })[0];
   buffers_.clear();
+  temporary_.path.clear();
   return {.folder = folder_,
           .step = manifest_.position.step,
           .bytes = manifest_.bytes(),

@@ -39,8 +39,7 @@ std::vector<Tensor> save_buffers(Stage& stage, const std::vector<StateFile>& fil
 
 // One save by one rank; all ranks make the same calls, between two steps. Every function throws
 // OutputError on all ranks if the checkpoint cannot be written on one; without a commit() that
-// returns, the destructor leaves in the folder what it held before. If another rank still writes
-// then, the next save removes what is left.
+// returns, the destructors leave in the folder what it held before.
 class CheckpointSave {
  public:
   // Begins to write a temporary folder. Returns when the run may go on: with `still` until its next
@@ -57,11 +56,11 @@ class CheckpointSave {
   CheckpointRecord commit();
 
  private:
-  // Where the ranks write. Rank 0 makes it, and removes it unless it has become the checkpoint.
+  // Where the ranks write. Rank 0 makes it. Each rank removes it, when it writes no more, unless it
+  // has become the checkpoint: so the last of them leaves nothing.
   struct TemporaryFolder {
     ~TemporaryFolder();
     FileCalls& calls;
-    bool is_mine;        // of rank 0
     std::string path{};  // empty where there is none
   };
 

@@ -12,7 +12,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
                    const EventStream::Listener& listener, int steps) {
   TrainingSpec spec = real.without_data();
   spec.engine.accumulation = std::min(spec.engine.accumulation, micro_batches);
-  EventStream events(rank, 256);
+  EventStream events(rank);
   if (listener) events.listen(listener);
   if (spec.interrupted && !spec.checkpoint.saves())  // a step of very many layers takes minutes
     events.listen([&spec](const Event& e) {

@@ -1,7 +1,6 @@
 // One run on all ranks: their memories, the loop of a rank with its evaluations and checkpoints,
 // and what rank 0 gets.
 #include "dist/processes/wire.h"
-#include "stages/checkpoint/agreement.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/save.h"
 #include "stages/train/trainer.h"
@@ -26,6 +25,7 @@ class TrainingCheckpoints {
     require_input(options_.keep >= 1, "at least one checkpoint must be kept, not ", options_.keep);
     on_all_ranks(trainer.comm(), "checkpoint folder", [&] {
       if (trainer.comm().rank() == 0) folder_.emplace(options_, trainer.steps());
+      return std::string();
     });
   }
 

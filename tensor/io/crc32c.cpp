@@ -64,11 +64,11 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
   return ~by_table(bytes, ~before);
 }
 
-uint32_t crc32c_of_file(const std::string& path) {
+uint32_t crc32c_of_file(const std::string& path, const std::function<void()>& poll) {
   std::ifstream file(path, std::ios::binary);
   std::vector<char> chunk(1 << 20);
   uint32_t crc = 0;
-  while (file.read(chunk.data(), int64_t(chunk.size())).gcount() > 0)
+  for (; file.read(chunk.data(), int64_t(chunk.size())).gcount() > 0; poll())
     crc = crc32c(std::as_bytes(std::span(chunk).first(size_t(file.gcount()))), crc);
   require_input(file.eof() && !file.bad(), "'", path, "' cannot be read");
   return crc;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -12,8 +13,10 @@ namespace zl {
 // The checksum of `bytes`; `before` is that of the bytes in front of them.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
-// That of a file's bytes. Throws InputError if it cannot be read.
-uint32_t crc32c_of_file(const std::string& path);
+// That of a file's bytes. Throws InputError if it cannot be read. `poll` is called for each MiB,
+// and may throw.
+uint32_t crc32c_of_file(
+    const std::string& path, const std::function<void()>& poll = [] {});
 
 // The checksum of two ranges of bytes, one behind the other, from theirs alone.
 uint32_t crc32c_join(uint32_t first, uint32_t second, int64_t bytes_of_second);

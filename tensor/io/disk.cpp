@@ -1,10 +1,10 @@
 #include "tensor/io/disk.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -39,26 +39,20 @@ class FileTransfer final : public Transfer {
 
 }  // namespace
 
-SwapFile::SwapFile(const std::string& folder, FileCalls& calls) : calls_(calls), folder_(folder) {
-  const std::string path = temporary_beside(folder + "/swap");
-  do file_ = calls_.open(path, O_CREAT | O_EXCL | O_RDWR);
-  while (file_ < 0 && errno == EINTR);
-  if (file_ < 0) fail("no file can be made for offloaded state", errno);
-  calls_.remove(path);
-  direct_ = calls_.set_direct(file_, true);
+SwapFile::SwapFile(const std::string& folder, FileCalls& calls)
+    : calls_(calls),
+      folder_(folder),
+      name_(temporary_beside(folder + "/swap")),
+      file_(calls, name_, O_CREAT | O_EXCL | O_RDWR, folder + ": the file of offloaded state") {
+  calls.remove(name_);
 }
-
-SwapFile::~SwapFile() { calls_.close(file_); }
 
 int64_t SwapFile::reserve(int64_t bytes) {
   const int64_t begin = size_, end = round_up(begin + bytes, kBlock);
   if (begin == end) return begin;
-  // Where a file system reserves no space, glibc writes a byte into each block: O_DIRECT refuses.
-  if (direct_) calls_.set_direct(file_, false);
   int error = 0;
-  do error = calls_.posix_fallocate(file_, begin, end - begin);
+  do error = calls_.posix_fallocate(file_.descriptor(), begin, end - begin);
   while (error == EINTR);
-  if (direct_) calls_.set_direct(file_, true);
   if (error != 0) {
     std::error_code unknown;
     const auto space = std::filesystem::space(folder_, unknown);
@@ -85,36 +79,17 @@ std::unique_ptr<Transfer> SwapFile::start(bool writes, int64_t at, std::byte* da
 }
 
 void SwapFile::move(bool writes, int64_t at, std::byte* data, int64_t bytes) {
-  const std::unique_ptr<std::byte, decltype(&std::free)> blocks(
-      static_cast<std::byte*>(std::aligned_alloc(kBlock, size_t(kPiece))), &std::free);
-  if (!blocks) throw std::bad_alloc();
-  for (int64_t n = 0; bytes > 0; at += n, data += n, bytes -= n) {
-    n = std::min(bytes, kPiece - at % kPiece);
-    const int64_t begin = at / kBlock * kBlock, end = round_up(at + n, kBlock);
-    const bool whole = begin == at && end == at + n;
-    const bool aligned = whole && reinterpret_cast<uintptr_t>(data) % kBlock == 0;
-    std::byte* const buffer = aligned ? data : blocks.get();
-    std::byte* const here = buffer + (at - begin);
-    if (!writes || !whole) move_blocks(false, begin, buffer, end - begin);
-    if (!aligned) std::memcpy(writes ? here : data, writes ? data : here, size_t(n));
-    if (writes) move_blocks(true, begin, buffer, end - begin);
-  }
-}
-
-void SwapFile::move_blocks(bool writes, int64_t at, std::byte* blocks, int64_t bytes) {
-  const int64_t moved = move_all(bytes, [&](int64_t done) {
-    const auto call = [&] {
-      return writes ? calls_.pwrite(file_, blocks + done, size_t(bytes - done), at + done)
-                    : calls_.pread(file_, blocks + done, size_t(bytes - done), at + done);
-    };
-    const ssize_t n = call();
-    if (n >= kBlock) return n - n % kBlock;  // O_DIRECT goes on where a block begins
-    if (n >= 0 || errno != EINVAL) return n;
-    direct_ = false;  // O_DIRECT has larger blocks here, or a call moved less than one
-    calls_.set_direct(file_, false);
-    return call();
+  const int file = file_.descriptor();
+  int64_t moved = move_all(bytes, [&](int64_t done) {
+    return writes ? calls_.pwrite(file, data + done, size_t(bytes - done), at + done)
+                  : calls_.pread(file, data + done, size_t(bytes - done), at + done);
   });
-  if (moved == bytes) return;
+  if (moved == bytes) {
+    const int64_t begin = at / kBlock * kBlock, end = round_up(at + bytes, kBlock);  // whole pages
+    if (calls_.leave_cache(file, begin, end - begin) == 0) return;
+    if (errno != EIO && errno != ENOSPC) return void(cached_ = true);
+    moved = 0;  // the device refused an unknown part
+  }
   const int error = errno;
   fail(str(bytes - moved, " bytes of offloaded state cannot be ",
            writes ? "written to" : "read from", " offset ", at + moved),
@@ -126,10 +101,6 @@ void SwapFile::move_blocks(bool writes, int64_t at, std::byte* blocks, int64_t b
 
 void SwapFile::fail(const std::string& what, int error, const std::string& more) const {
   throw OutputError(str(folder_, ": ", what, ": ", std::strerror(error), more));
-}
-
-std::string SwapFile::method() const {
-  return direct_ ? str("O_DIRECT, aligned to ", kBlock, " bytes") : "buffered, without O_DIRECT";
 }
 
 namespace {
@@ -190,6 +161,7 @@ class DiskBackend final : public ReferenceBackend {
 
  private:
   static constexpr uintptr_t kFirst = SwapFile::kBlock;
+  static constexpr int64_t kPiece = 1 << 20;  // [B] of a staging buffer
 
   [[noreturn]] static void refuse() {
     throw std::logic_error("a tensor on disk is copied to memory before it is computed with");
@@ -210,7 +182,7 @@ class DiskBackend final : public ReferenceBackend {
   // Calls `visit` with a tensor on the host for each piece of a tensor.
   template <class Visit>
   void in_pieces(const Tensor& t, const Visit& visit) {
-    const int64_t each = SwapFile::kPiece / size_of(t.dtype());
+    const int64_t each = kPiece / size_of(t.dtype());
     for (int64_t at = 0; at < t.numel(); at += each) {
       const int64_t n = std::min(each, t.numel() - at);
       visit(at, Tensor::empty(staging_, MemoryUse::workspace, {n}, t.dtype()));
@@ -218,7 +190,7 @@ class DiskBackend final : public ReferenceBackend {
   }
 
   SwapFile file_;
-  EventStream events_{0, 1};
+  EventStream events_;
   Memory staging_{Device{}, cpu_backend(), events_};
 };
 

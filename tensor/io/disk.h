@@ -14,22 +14,17 @@
 namespace zl {
 
 // A file whose name is removed as soon as it is made, so that nothing is left of it when the
-// process ends, also by SIGKILL. Each transfer is a thread that moves pieces of 1 MiB, through an
-// aligned buffer where the memory is not aligned, past the page cache where the file system has
-// O_DIRECT for blocks of this size. Every result is checked: a piece that was interrupted or came
-// short is continued, and any other failure throws OutputError with the path, the offset and what
-// to try. Where O_DIRECT turns out to need larger blocks, or a call moves less than one, the file
-// goes on without it.
+// process ends, also by SIGKILL. Each transfer is a thread. It ends when the bytes are on the
+// device, so that it sees the device's errors, and keeps nothing in the page cache, so that the
+// file takes no memory; where the file system cannot do that, the page cache has the bytes. A
+// transfer that was interrupted or came short is continued, and any other failure throws
+// OutputError with the folder, the offset and what to try.
 class SwapFile {
  public:
-  static constexpr int64_t kPiece = 1 << 20;  // [B]
-  static constexpr int64_t kBlock = 4096;     // [B] of O_DIRECT
+  static constexpr int64_t kBlock = 4096;  // [B] of which reserve() takes a whole number
 
   // `calls` must outlive the file. Throws OutputError if no file can be made in `folder`.
   explicit SwapFile(const std::string& folder, FileCalls& calls = system_file_calls());
-  ~SwapFile();  // every Transfer must have ended
-  SwapFile(const SwapFile&) = delete;
-  SwapFile& operator=(const SwapFile&) = delete;
 
   // Takes disk space at the end of the file, which reads as zeros. Returns where it begins, a
   // multiple of kBlock. So a full disk shows now, and not in the middle of a run. Throws
@@ -39,28 +34,25 @@ class SwapFile {
 
   // Until Transfer::wait() has returned, the memory must stay, must not be changed, and what a read
   // fills must not be used. wait() throws what failed in flight; these throw std::invalid_argument
-  // outside the reserved bytes. Transfers that are in flight together must not touch the same
-  // kBlock of the file if one of them writes. After a Transfer that was never waited for, the next
-  // call throws std::logic_error.
+  // outside the reserved bytes. Every Transfer must have ended before the file is destroyed. After
+  // one that was never waited for, the next call throws std::logic_error.
   std::unique_ptr<Transfer> start_read(int64_t at, std::span<std::byte> into);
   std::unique_ptr<Transfer> start_write(int64_t at, std::span<const std::byte> from);
 
-  // "O_DIRECT, aligned to 4096 bytes" or "buffered, without O_DIRECT".
-  std::string method() const;
+  // "past the page cache" or "through the page cache".
+  const char* method() const { return cached_ ? "through the page cache" : "past the page cache"; }
 
  private:
   std::unique_ptr<Transfer> start(bool writes, int64_t at, std::byte* data, int64_t bytes);
-  // Runs in the transfer's thread: piece after piece, through a buffer of whole blocks.
-  void move(bool writes, int64_t at, std::byte* data, int64_t bytes);
-  void move_blocks(bool writes, int64_t at, std::byte* blocks, int64_t bytes);
+  void move(bool writes, int64_t at, std::byte* data, int64_t bytes);  // in the transfer's thread
   [[noreturn]] void fail(const std::string& what, int error, const std::string& more = "") const;
 
   FileCalls& calls_;
   const std::string folder_;
-  int file_ = -1;
-  std::atomic<bool> direct_ = false;
+  const std::string name_;  // until the file is open
+  WrittenFile file_;
   int64_t size_ = 0;  // [B]
-  std::atomic<bool> dropped_ = false;
+  std::atomic<bool> cached_ = false, dropped_ = false;
 };
 
 // Keeps tensors in a SwapFile in `folder`. It moves them to and from memory, and fills them; any

@@ -39,9 +39,14 @@ class FileCalls {
   virtual int posix_fallocate(int file, off_t at, off_t bytes) {  // returns the error
     return ::posix_fallocate(file, at, bytes);
   }
-  // Transfers past the page cache, or not. False: the file system has no O_DIRECT.
-  virtual bool set_direct(int file, bool direct) {
-    return ::fcntl(file, F_SETFL, direct ? O_DIRECT : 0) == 0;
+  // Waits until the bytes are on the device, and frees their pages in the page cache. Unlike fsync
+  // it makes nothing durable. An error other than EIO and ENOSPC says that the file system cannot
+  // do this.
+  virtual int leave_cache(int file, off_t at, off_t bytes) {
+    constexpr unsigned kWrite =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    if (::sync_file_range(file, at, bytes, kWrite) != 0) return -1;
+    return ::posix_fadvise(file, at, bytes, POSIX_FADV_DONTNEED), 0;
   }
   virtual int fsync(int file) { return ::fsync(file); }
   virtual int close(int file) { return ::close(file); }

@@ -39,57 +39,50 @@ int64_t bits_of(const std::string& dtype) {
   return found == bits.end() ? 0 : found->second;
 }
 
-int64_t parse_count(const std::string& what, const char* key, const json& value) {
-  const bool ok = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t(INT64_MAX);
-  if (!ok)
-    throw InputError(str(what, ": ", key, " holds ", value.dump(),
-                         "; expected whole numbers from 0 to ", INT64_MAX));
-  return value.get<int64_t>();
+std::vector<int64_t> parse_counts(const std::string& what, const json& entry, const char* key) {
+  const auto list = entry.find(key);
+  require_input(list != entry.end() && list->is_array(), what, " has no array ", key);
+  for (const json& n : *list)
+    if (!n.is_number_unsigned() || n.get<uint64_t>() > uint64_t(INT64_MAX))
+      throw InputError(str(what, ": ", key, " holds ", n.dump(),
+                           "; expected whole numbers from 0 to ", INT64_MAX));
+  return list->get<std::vector<int64_t>>();
 }
 
 SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const json& value) {
   const std::string what = str(path, ": tensor '", name, "'");
   require_input(value.is_object(), what, " is described by ", value.type_name(),
                 "; expected an object");
-  for (const char* key : {"dtype", "shape", "data_offsets"})
-    require_input(value.contains(key), what, " has no ", key);
-  const json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
+  const json dtype = value.value("dtype", json());
   require_input(dtype.is_string() && bits_of(dtype.get<std::string>()), what,
                 " has the unknown dtype ", dtype.dump());
-  require_input(shape.is_array(), what, ": shape is ", shape.type_name(), "; expected an array");
-  require_input(offsets.is_array() && offsets.size() == 2, what, ": data_offsets is ",
-                offsets.dump(), "; expected [begin, end]");
-
-  SafetensorsEntry entry{.name = name, .dtype = dtype.get<std::string>()};
+  const std::vector<int64_t> offsets = parse_counts(what, value, "data_offsets");
+  require_input(offsets.size() == 2, what, ": data_offsets are ", offsets.size(),
+                " numbers; expected [begin, end]");
+  SafetensorsEntry entry{.name = name,
+                         .dtype = dtype.get<std::string>(),
+                         .shape = parse_counts(what, value, "shape"),
+                         .begin = offsets[0],
+                         .end = offsets[1]};
   int64_t bits = bits_of(entry.dtype);
-  for (const json& d : shape) {
-    entry.shape.push_back(parse_count(what, "shape", d));
+  for (const int64_t d : entry.shape)
     // Not require_input: it would print the shape for each dimension, and a hostile file may have
     // millions.
-    if (__builtin_mul_overflow(bits, entry.shape.back(), &bits))
-      throw InputError(str(what, ": shape ", shape.dump(), " of ", entry.dtype,
+    if (__builtin_mul_overflow(bits, d, &bits))
+      throw InputError(str(what, ": shape ", to_string(entry.shape), " of ", entry.dtype,
                            " has more bytes than can be counted"));
-  }
-  entry.begin = parse_count(what, "data_offsets", offsets[0]);
-  entry.end = parse_count(what, "data_offsets", offsets[1]);
   require_input(entry.begin <= entry.end, what, " ends at byte ", entry.end,
                 ", before it begins at ", entry.begin);
-  require_input(bits % 8 == 0 && entry.bytes() == bits / 8, what, ": shape ",
-                to_string(entry.shape), " of ", entry.dtype, " takes ", bits / 8,
-                " bytes, but data_offsets ", offsets.dump(), " span ", entry.bytes());
+  require_input(bits % 8 == 0 && entry.bytes() == bits / 8, what, ": shape ", in_words(entry.shape),
+                " of ", entry.dtype, " takes ", bits / 8, " bytes, but data_offsets span ",
+                entry.bytes());
   return entry;
 }
 
-SafetensorsMetadata parse_metadata(const std::string& path, const json& value) {
-  SafetensorsMetadata metadata;
-  require_input(value.is_object(), path, ": ", kMetadata, " is ", value.type_name(),
-                "; expected an object of strings");
-  for (const auto& [key, text] : value.items()) {
-    require_input(text.is_string(), path, ": ", kMetadata, " '", key, "' is ", text.type_name(),
-                  "; expected a string");
-    metadata[key] = text.get<std::string>();
-  }
-  return metadata;
+SafetensorsMetadata parse_metadata(const std::string& path, const json& value) try {
+  return value.get<SafetensorsMetadata>();
+} catch (const json::exception&) {
+  throw InputError(str(path, ": ", kMetadata, " is not an object of strings"));
 }
 
 // Throws unless the tensors cover each of the `size` bytes of data exactly once.

@@ -8,6 +8,7 @@
 
 #include "dist/ordered/meta_communicator.h"
 #include "tests/dist/ranks.h"
+#include "tests/tensor/kept_events.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -65,9 +66,9 @@ struct Seen {
 };
 
 // The collective events, without times.
-std::vector<Seen> seen(const EventStream& events) {
+std::vector<Seen> seen(const std::vector<Event>& events) {
   std::vector<Seen> all;
-  for (const Event& e : events.recent())
+  for (const Event& e : events)
     if (e.kind == EventKind::collective_begin || e.kind == EventKind::collective_met ||
         e.kind == EventKind::collective_end)
       all.push_back({e.kind, e.what, e.detail, e.bytes, e.count});
@@ -94,6 +95,7 @@ TEST_CASE("a dry run logs and records what threads do, on any rank of any size",
   const int which = GENERATE(0, 1) * (ranks - 1);
   CAPTURE(ranks, which);
   EventStream events(which);
+  const auto of_dry_run = keep_events(events);
   Memory memory({DeviceKind::meta}, meta_backend(), events);
   const auto comm = meta_communicator(which, ranks, events);
   CHECK(comm->rank() == which);
@@ -103,13 +105,14 @@ TEST_CASE("a dry run logs and records what threads do, on any rank of any size",
   std::vector<Seen> on_threads;
   run_ranks(ranks, [&](Communicator& c) {
     Rank rank(c);
+    const auto kept = keep_events(c.events());
     one_of_everything(c, rank.memory);
-    if (c.rank() == which) on_threads = seen(c.events());
+    if (c.rank() == which) on_threads = seen(*kept);
   });
   // A send on threads may be met only when it is waited for, so the last events come in another
   // order.
   const size_t comparable = on_threads.size() - 6;
-  auto dry = seen(events);
+  auto dry = seen(*of_dry_run);
   REQUIRE(dry.size() == on_threads.size());
   dry.resize(comparable), on_threads.resize(comparable);
   CHECK(dry == on_threads);
@@ -150,9 +153,10 @@ TEST_CASE("every call is three events: begin with its bytes, met, end with those
   std::vector<Seen> events;
   run_ranks(3, [&](Communicator& comm) {
     Rank rank(comm);
+    const auto kept = keep_events(comm.events());
     comm.reduce_scatter(rank.filled(48, 1), Reduction::sum, {"h.3 gradient", Purpose::gradient})
         .wait();
-    if (comm.rank() == 2) events = seen(comm.events());
+    if (comm.rank() == 2) events = seen(*kept);
   });
   CHECK(events ==
         std::vector<Seen>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 192, 48},

@@ -182,7 +182,7 @@ TEST_CASE("arguments that cannot be right on this rank are its own error, before
 TEST_CASE("a rank that has come to a call that takes too long is not reported as missing",
           "[dist]") {
   const auto text = [](const Call& call, const Call& other, CallState state) {
-    EventStream events(0, 16);
+    EventStream events;
     FlightRecorder first, second;
     first.begin(call, events, CallState::waiting);
     second.begin(other, events, state);

@@ -99,14 +99,12 @@ std::vector<T> contents(const Tensor& t) {
   return values;
 }
 
-inline RankOptions within(std::chrono::milliseconds timeout) {
-  return {.timeout = timeout, .event_capacity = 64};
-}
+inline RankOptions within(std::chrono::milliseconds timeout) { return {.timeout = timeout}; }
 
 // Ranks with a lane each.
 inline RankOptions lanes(std::chrono::milliseconds timeout = std::chrono::seconds(20),
                          const Link& link = {}) {
-  return {.timeout = timeout, .event_capacity = 64, .lane = own_lane(link)};
+  return {.timeout = timeout, .lane = own_lane(link)};
 }
 
 template <class T>

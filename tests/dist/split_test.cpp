@@ -10,6 +10,7 @@
 #include "dist/trace/chrome_trace.h"
 #include "tests/dist/ranks.h"
 #include "tests/dist/split_calls.h"
+#include "tests/tensor/kept_events.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -57,9 +58,10 @@ TEST_CASE("the log of all ranks counts the calls of groups by label and size", "
       3,
       [&](Communicator& comm) {
         Rank rank(comm);
+        const auto kept = keep_events(comm.events());
         if (!calls(comm, rank.memory)) throw std::logic_error("two logs");
         rows[size_t(comm.rank())] = comm.log().rows();
-        for (const Event& e : comm.events().recent())
+        for (const Event& e : *kept)
           if (e.kind == EventKind::collective_end)
             events[size_t(comm.rank())] += std::string(e.group) + std::to_string(e.bytes) + " ";
       },

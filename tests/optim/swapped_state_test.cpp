@@ -8,6 +8,7 @@
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tests/optim/flat_values.h"
+#include "tests/tensor/kept_events.h"
 
 using namespace zl;
 
@@ -88,7 +89,8 @@ struct Swapped {
     return updated(s, events, host, swap);
   }
   PretendedDisk backend;
-  EventStream events{0, 1 << 16};
+  EventStream events;
+  std::shared_ptr<const std::vector<Event>> kept = test::keep_events(events);
   Memory host{{}, cpu_backend(), events, {.poison = true, .pool = Pool::host}};
   Memory disk{{}, backend, events, {.pool = Pool::disk}};
 };
@@ -102,10 +104,10 @@ Bits in_memory(const Settings& s) {
 Settings adamw(Dtype type) { return {.config = {.weight_decay = 0.1}, .type = type}; }
 
 // Of the second step.
-std::string order_of(const EventStream& events) {
+std::string order_of(const std::vector<Event>& events) {
   std::string text;
   int64_t steps = 0;
-  for (const Event& e : events.recent()) {
+  for (const Event& e : events) {
     if (e.kind == EventKind::phase) ++steps;
     if (steps != 2) continue;
     if (e.kind == EventKind::move && e.what == std::string_view("disk read")) text += "r";
@@ -204,7 +206,7 @@ TEST_CASE("the next chunk is read, and the previous one written, while one is up
   swapped.run(s, {nullptr, 1024, c.read, c.write});
   std::string expected = c.order;
   std::erase(expected, ' ');
-  CHECK(order_of(swapped.events) == expected);
+  CHECK(order_of(*swapped.kept) == expected);
 }
 
 TEST_CASE("a chunk size is rounded up to 1,024, and no larger than the state", "[optim]") {

@@ -3,20 +3,23 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
+#include "tests/tensor/kept_events.h"
+
 namespace {
 
 using namespace zl;
 
 TEST_CASE("events carry the labels of their time and a sequence without gaps", "[tensor]") {
   EventStream events(5);
-  CHECK((events.rank() == 5 && events.recent().empty() && std::string(events.phase()).empty()));
+  const auto kept = test::keep_events(events);
+  CHECK((events.rank() == 5 && std::string(events.phase()).empty()));
   events.set_phase("forward");
   events.set_unit("h.0");
   events.append(EventKind::kernel, "gelu", 128, 1400);
   events.set_unit("h.1");
   events.append(EventKind::collective_begin, "all_gather", 0, 64, "h.1 parameter");
-  const std::vector<Event> recent = events.recent();
-  REQUIRE(recent.size() == 3);
+  const std::vector<Event>& recent = *kept;
+  REQUIRE((recent.size() == 3 && events.appended() == 3));
   for (size_t i = 0; i < 3; ++i)
     CHECK((recent[i].sequence == int64_t(i) && std::string(recent[i].phase) == "forward"));
   CHECK((recent[0].kind == EventKind::phase && std::string(recent[0].what) == "forward" &&
@@ -28,25 +31,10 @@ TEST_CASE("events carry the labels of their time and a sequence without gaps", "
          recent[1].nanoseconds <= recent[2].nanoseconds));
 }
 
-TEST_CASE("the stream keeps the last events, oldest first, and listeners see all", "[tensor]") {
-  for (int64_t capacity : {0, 1, 3, 4}) {
-    EventStream events(0, capacity);
-    int64_t heard = 0, sum = 0;
-    events.listen([&](const Event& e) { ++heard, sum += e.sequence; });
-    for (int i = 0; i < 10; ++i) events.append(EventKind::kernel, "add", i);
-    const std::vector<Event> recent = events.recent();
-    const int64_t kept = std::max<int64_t>(capacity, 1);
-    REQUIRE(int64_t(recent.size()) == kept);
-    for (int64_t i = 0; i < kept; ++i)
-      CHECK((recent[size_t(i)].sequence == 10 - kept + i &&
-             recent[size_t(i)].bytes == 10 - kept + i));
-    CHECK((heard == 10 && sum == 45 && events.appended() == 10));
-  }
-}
-
 TEST_CASE("labels outlive the text they were made from, and equal texts share one copy",
           "[tensor]") {
   EventStream events;
+  const auto kept = test::keep_events(events);
   const char* first = nullptr;
   {
     const std::string text = "a unit with a name that is longer than a small string buffer";
@@ -57,7 +45,7 @@ TEST_CASE("labels outlive the text they were made from, and equal texts share on
   }
   for (int i = 0; i < 1000; ++i) events.keep("unit " + std::to_string(i));  // copies must not move
   CHECK(events.keep("a unit with a name that is longer than a small string buffer") == first);
-  CHECK(events.recent()[0].unit == first);
+  CHECK(kept->at(0).unit == first);
   CHECK(std::string(first).ends_with("string buffer"));
   CHECK(events.keep("another") != first);
 }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "tensor/cpu/cpu_backend.h"
+#include "tests/tensor/kept_events.h"
 
 namespace {
 
@@ -196,9 +197,10 @@ TEST_CASE("released blocks are reused in parts, and the ledger does not count wh
 
 TEST_CASE("each allocation and release is one event with use, bytes, pool and labels", "[tensor]") {
   MemoryFixture f({.pool = Pool::host});
+  const auto kept = test::keep_events(f.events);
   f.events.set_phase("forward");
   Tensor::empty(f.memory, MemoryUse::activation, {5});
-  const std::vector<Event> events = f.events.recent();
+  const std::vector<Event>& events = *kept;
   REQUIRE(events.size() == 3);
   CHECK((events[1].kind == EventKind::allocate && events[2].kind == EventKind::release));
   for (size_t i : {1, 2}) {

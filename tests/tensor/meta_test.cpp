@@ -3,6 +3,7 @@
 
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/kernels.h"
+#include "tests/tensor/kept_events.h"
 
 namespace {
 
@@ -76,6 +77,7 @@ struct Trace {
 };
 
 Trace run(Memory& memory, int64_t C) {
+  const auto events = test::keep_events(memory.events());
   const auto empty = [&](Shape shape, Dtype dtype = Dtype::f32) {
     return Tensor::zeros(memory, MemoryUse::activation, std::move(shape), dtype);
   };
@@ -89,7 +91,7 @@ Trace run(Memory& memory, int64_t C) {
   kernel::cross_entropy(y, ids, empty({1}));
   kernel::adamw({bias, bias, empty({C}), empty({C})});
   Trace trace{memory.ledger().peak(MemoryUse::workspace), {}};
-  for (const Event& e : memory.events().recent())
+  for (const Event& e : *events)
     if (e.kind == EventKind::kernel) trace.operations.emplace_back(e.what, e.count);
   return trace;
 }

@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tensor/kernels.h"
+#include "tests/tensor/kept_events.h"
 
 namespace {
 
@@ -22,12 +23,13 @@ struct Pools {
   }
   std::vector<std::string> moves() {
     std::vector<std::string> all;
-    for (const Event& e : events.recent())
+    for (const Event& e : *kept)
       if (e.kind == EventKind::move) all.push_back(str(e.what, " ", e.bytes));
     return all;
   }
 
   EventStream events{3};
+  std::shared_ptr<const std::vector<Event>> kept = test::keep_events(events);
   Memory device, host;
 };
 

@@ -23,7 +23,7 @@ inline constexpr int kRanks = 3;
 struct ControlRank {
   int rank;
   std::unique_ptr<ControlClient> client = nullptr;
-  EventStream events{0, 64};
+  EventStream events{0};
   int64_t sequence = 0;
   bool dies = false;  // its connection ends without notice, as that of a process that is killed
 

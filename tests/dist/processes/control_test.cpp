@@ -76,7 +76,7 @@ TEST_CASE("a process that gives no sign of life is noticed outside of any call",
 TEST_CASE("a process that stops in a call is named before the call that waits for it", "[dist]") {
   const auto says_twice = [](Connection& connection) {
     FlightRecorder flight;
-    EventStream events(2, 8);
+    EventStream events(2);
     (void)flight.begin({.kind = Collective::all_reduce, .count = 8, .sequence = 1, .name = "first"},
                        events, CallState::waiting);
     connection.send(uint32_t(ControlMessage::enter),
@@ -231,7 +231,7 @@ TEST_CASE("a message that a process sent before it was asked for its last calls 
       },
       {.silent = 1, .before_silence = [](Connection& connection) {
          FlightRecorder flight;
-         EventStream events(1, 4);
+         EventStream events(1);
          const auto send = [&](ControlMessage kind, const std::string& body) {
            connection.send(uint32_t(kind),
                            WireWriter().text(encode(flight, kAllRecords)).take() + body);

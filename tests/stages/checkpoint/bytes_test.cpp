@@ -69,8 +69,6 @@ GptTrainingSpec tiny(const std::string& folder, StageKind stage, int ranks) {
   return spec;
 }
 
-TrainingResult run(const TrainingSpec& spec) { return run_training(spec); }
-
 }  // namespace
 
 TEST_CASE("the ranks write every byte of a checkpoint once, each its own shard", "[stages]") {
@@ -127,14 +125,14 @@ TEST_CASE("a save needs no memory but a snapshot's 12 bytes per parameter and ra
   const ScratchFolder scratch;
   GptTrainingSpec plain = tiny("", stage, 3);
   plain.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
-  const TrainingResult without = run(plain);
+  const TrainingResult without = run_training(plain);
   for (const CheckpointWrites writes :
        {CheckpointWrites::wait, CheckpointWrites::still, CheckpointWrites::snapshot}) {
     GptTrainingSpec spec = tiny(scratch.path(name(writes)), stage, 3);
     spec.engine.offload_optimizer = offload ? OffloadDevice::cpu : OffloadDevice::none;
     spec.checkpoint.writes = writes;
     spec.checkpoint.save_every = 2;
-    const TrainingResult with = run(spec);
+    const TrainingResult with = run_training(spec);
     CAPTURE(name(writes));
     for (size_t r = 0; r < 3; ++r) {
       const RankReport dry = dry_run(spec, int(r));

@@ -3,16 +3,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <random>
+#include <semaphore>
 
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/load.h"
@@ -140,6 +143,37 @@ std::vector<Scenario> scenarios() {
   return all;
 }
 
+// Rank 1 opens a file again that rank 0, which has written and removes the folder, has just
+// removed.
+class FileRemovedAtOpen final : public QuickFiles {
+ public:
+  bool met = false;
+  int open(const std::string& path, int flags) override {
+    const bool late = path.ends_with(kName) && !is_rank_0_;
+    if (late) (void)removed_.try_acquire_for(std::chrono::seconds(5));
+    const int file = QuickFiles::open(path, flags);
+    if (late) opened_.release();
+    return file;
+  }
+  ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override {
+    is_rank_0_ |= at == 0;
+    return QuickFiles::pwrite(file, data, bytes, at);
+  }
+  int remove(const std::string& path) override {
+    const int result = QuickFiles::remove(path);
+    if (!path.ends_with(kName) || removes_.exchange(true)) return result;
+    removed_.release();
+    met = opened_.try_acquire_for(std::chrono::seconds(5));
+    return result;
+  }
+
+ private:
+  static constexpr const char* kName = "exp_avg_sq.safetensors";
+  std::binary_semaphore removed_{0}, opened_{0};
+  std::atomic<bool> removes_ = false;
+  inline static thread_local bool is_rank_0_ = false;
+};
+
 }  // namespace
 
 TEST_CASE("a process that ends at any call on files leaves the old or the new checkpoint",
@@ -177,7 +211,7 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
       GENERATE(Fault::io_error, Fault::no_space, Fault::short_write, Fault::interrupted);
   // By day the faults beside an I/O error happen in a later save.
   if (fault != Fault::io_error && !nightly() && scenario.first) return;
-  CAPTURE(scenario.text, scenario.ranks, name(fault));
+  CAPTURE(scenario.text, scenario.ranks, int(fault));
   Runs runs(scenario);
   const int64_t calls = calls_of(runs), apart = fault == Fault::io_error || nightly() ? 1 : 3;
   int errors = 0, silent_syncs = 0, both = 0;
@@ -228,6 +262,20 @@ TEST_CASE("a write that fails in the save's own thread is an error on all ranks 
     runs.require_resumes();
   }
   CHECK(errors > calls / 10);
+}
+
+TEST_CASE("a run that ends while a rank still writes leaves no temporary folder", "[stages]") {
+  FileRemovedAtOpen files;
+  const ScratchFolder scratch;
+  TrainingSpec spec = small_spec(scratch.path("run"), 2);
+  spec.checkpoint.files = &files;
+  spec.checkpoint.writes = CheckpointWrites::still;
+  const auto ends = [&](Trainer& trainer) {
+    if (trainer.steps() == 2) throw std::runtime_error("the run ends");
+  };
+  CHECK_THROWS_AS(run_training(spec, {.after_backward = ends}), std::runtime_error);
+  CHECK(files.met);
+  CHECK(fs::is_empty(scratch.path("run")));
 }
 
 TEST_CASE("two processes do not save into one folder", "[stages]") {

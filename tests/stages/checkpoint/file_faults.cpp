@@ -14,12 +14,6 @@
 namespace zl::test {
 namespace fs = std::filesystem;
 
-const char* name(Fault fault) {
-  constexpr const char* names[] = {"none",     "process_exit", "io_error",
-                                   "no_space", "short_write",  "interrupted"};
-  return names[size_t(fault)];
-}
-
 // ---- Faults
 // --------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@
 namespace zl::test {
 
 enum class Fault { none, process_exit, io_error, no_space, short_write, interrupted };
-const char* name(Fault fault);
 
 // The fault happens at call `at`, counting from 1, of any thread. No call really syncs.
 class FaultyFiles final : public FileCalls {

@@ -200,8 +200,9 @@ TEST_CASE("a fault of one rank's disk ends all ranks with its name and reason", 
                           Case{SwapFault::io_error, "pwrite", "Input/output error"},
                           Case{SwapFault::no_space, "posix_fallocate", "no disk space for"},
                           Case{SwapFault::no_space, "pwrite", "No space left on device"},
+                          Case{SwapFault::io_error, "leave_cache", "Input/output error"},
                           Case{SwapFault::end_of_file, "pread", "ends before"},
-                          Case{SwapFault::io_error, "open", "no file can be made"});
+                          Case{SwapFault::io_error, "open", "the file of offloaded state"});
   const FastFolder folder;
   StageRunSpec spec = on_disk(StageKind::zero2, Dtype::bf16);
   spec.steps = 2;

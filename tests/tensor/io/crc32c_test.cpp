@@ -54,6 +54,8 @@ TEST_CASE("a file has the checksum of its bytes", "[tensor]") {
     std::ofstream(name, std::ios::binary) << bytes;
     CHECK(crc32c_of_file(name) == crc_of(bytes));
   }
+  CHECK_THROWS_AS(crc32c_of_file(name, [] { throw std::runtime_error("Ctrl-C"); }),
+                  std::runtime_error);
   std::filesystem::remove(name);
   CHECK_THROWS_AS(crc32c_of_file(name), InputError);
 }

@@ -71,22 +71,22 @@ std::vector<Bad> bad_headers() {
       {"duplicate field", one(R"("dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8])"),
        "\"dtype\" occurs twice"},
       {"metadata no object", with_header(R"({"__metadata__":"x"})", ""),
-       "expected an object of strings"},
+       "__metadata__ is not an object of strings"},
       {"metadata no string", with_header(R"({"__metadata__":{"n_head":12}})", ""),
-       "'n_head' is number; expected a string"},
+       "__metadata__ is not an object of strings"},
   };
 }
 
 std::vector<Bad> bad_tensors() {
   return {
       {"tensor no object", with_header(R"({"a":3})", ""), "expected an object"},
-      {"no dtype", one(R"("shape":[2],"data_offsets":[0,8])"), "'a' has no dtype"},
-      {"no shape", one(R"("dtype":"F32","data_offsets":[0,8])"), "'a' has no shape"},
+      {"no dtype", one(R"("shape":[2],"data_offsets":[0,8])"), "'a' has the unknown dtype null"},
+      {"no shape", one(R"("dtype":"F32","data_offsets":[0,8])"), "'a' has no array shape"},
       {"no offsets", one(R"("dtype":"F32","shape":[2],"offsets":[0,8])"),
-       "'a' has no data_offsets"},
+       "'a' has no array data_offsets"},
       {"unknown dtype", one("'F31'", "[2]", "[0,8]"), "unknown dtype \"F31\""},
       {"dtype no string", one("32", "[2]", "[0,8]"), "unknown dtype 32"},
-      {"shape no array", one("'F32'", "2", "[0,8]"), "shape is number"},
+      {"shape no array", one("'F32'", "2", "[0,8]"), "has no array shape"},
       {"negative dimension", one("'F32'", "[-2]", "[0,8]"), "shape holds -2"},
       {"two negative dimensions", one("'F32'", "[-1,-2]", "[0,8]"), "shape holds -1"},
       {"fraction", one("'F32'", "[2.0]", "[0,8]"), "shape holds 2.0"},
@@ -105,7 +105,7 @@ std::vector<Bad> bad_tensors() {
       {"negative offset", one("'F32'", "[2]", "[-8,0]"), "data_offsets holds -8"},
       {"end before begin", one("'F32'", "[2]", "[8,0]"), "ends at byte 0, before it begins at 8"},
       {"size and shape differ", one("'F32'", "[3]", "[0,8]"),
-       "takes 12 bytes, but data_offsets [0,8] span 8"},
+       "takes 12 bytes, but data_offsets span 8"},
       {"size and dtype differ", one("'F64'", "[2]", "[0,8]"), "takes 16 bytes"},
       {"half a byte", one("'F4'", "[17]", "[0,8]"), "takes 8 bytes"},
       {"beyond the end", one("'F32'", "[4]", "[0,16]"),

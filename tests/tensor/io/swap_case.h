@@ -46,14 +46,12 @@ inline int64_t open_files() { return files_in("/proc/self/fd"); }
 // What the k-th call of one function does, counting from 1.
 enum class SwapFault { none, short_transfer, interrupted, io_error, no_space, end_of_file };
 
-// File calls of which one fails, or which lack O_DIRECT.
+// File calls of which one fails.
 class SwapCalls : public FileCalls {
  public:
   std::string function;  // "pread": the one that fails
   SwapFault fault = SwapFault::none;
   int64_t at = 1;
-  bool has_direct = true;
-  bool has_large_blocks = false;  // O_DIRECT refuses those of a swap file
 
   int64_t calls(const std::string& of) {
     const std::lock_guard lock(mutex_);
@@ -64,25 +62,21 @@ class SwapCalls : public FileCalls {
     return hits("open") ? -1 : FileCalls::open(path, flags);
   }
   ssize_t pread(int file, void* data, size_t bytes, off_t at_byte) override {
-    if (has_large_blocks && direct_) return errno = EINVAL, -1;
     return hits("pread") ? transfers(FileCalls::pread(file, data, part(bytes), at_byte))
                          : FileCalls::pread(file, data, bytes, at_byte);
   }
   ssize_t pwrite(int file, const void* data, size_t bytes, off_t at_byte) override {
-    if (has_large_blocks && direct_) return errno = EINVAL, -1;
     return hits("pwrite") ? transfers(FileCalls::pwrite(file, data, part(bytes), at_byte))
                           : FileCalls::pwrite(file, data, bytes, at_byte);
   }
   int posix_fallocate(int file, off_t at_byte, off_t bytes) override {
     return hits("posix_fallocate") ? errno : FileCalls::posix_fallocate(file, at_byte, bytes);
   }
-  bool set_direct(int file, bool direct) override {
-    direct_ = direct && has_direct;
-    return has_direct && FileCalls::set_direct(file, direct);
+  int leave_cache(int file, off_t at_byte, off_t bytes) override {
+    return hits("leave_cache") ? -1 : FileCalls::leave_cache(file, at_byte, bytes);
   }
 
  private:
-  std::atomic<bool> direct_ = false;
   bool hits(const std::string& called) {
     const std::lock_guard lock(mutex_);
     if (++calls_[called] != at || called != function || fault == SwapFault::none) return false;

@@ -19,7 +19,7 @@ class LateCommunicator : public Communicator {
                    const char* needed = "all_reduce, reduce_scatter or all_gather")
       : Communicator(transport.rank(), transport.size(), calls_),
         transport_(transport),
-        calls_(transport.rank(), 1),
+        calls_(transport.rank()),
         copies_(rank.device(), rank.backend(), calls_),
         needed_(needed) {}
 

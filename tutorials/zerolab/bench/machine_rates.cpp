@@ -138,7 +138,7 @@ struct Operands {
           Tensor::zeros(i == 0 && host ? *host : *memory, MemoryUse::workspace, shape, dtype));
   }
   std::unique_ptr<Backend> backend, pinned;  // null: the CPU's, none
-  EventStream events{0, 64};
+  EventStream events;
   std::unique_ptr<Memory> memory, host;
   std::vector<Tensor> at;  // destroyed before their memory
 };

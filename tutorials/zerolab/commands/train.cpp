@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "nn/sampler.h"
+#include "nn/data/sampler.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"

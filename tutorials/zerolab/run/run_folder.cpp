@@ -95,8 +95,13 @@ void complete_checkpoint_flags(RunOptions& options) {
       throw UsageError("--resume needs the folder of the run: --resume DIR, or --out DIR --resume");
     resume = options.out;
   }
-  if (resume && options.out.empty())
-    options.out = is_checkpoint(*resume) ? parent_of(*resume) : *resume;
+  if (resume && options.out.empty()) {
+    const bool is_one = is_checkpoint(*resume);
+    if (!is_one && !fs::exists(*resume))
+      throw UsageError(str("--resume ", *resume, ": there is no such folder; '--out ", *resume,
+                           " --resume' begins a run where there is none yet"));
+    options.out = is_one ? parent_of(*resume) : *resume;
+  }
   if (!options.out.empty() && fs::exists(fs::path(options.out) / "checkpoint.json"))
     throw UsageError(str("--out ", options.out,
                          " is a checkpoint; name a folder for the run, such as ",

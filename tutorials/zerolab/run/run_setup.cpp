@@ -98,6 +98,10 @@ void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded,
   print_findings(findings, options);
 }
 
+void end_if_interrupted() {
+  if (interrupt_requested()) throw Interrupted();
+}
+
 // All that a run's collectives and numbers depend on. Processes compare it, because each has read
 // its own files and flags: the files by their content, the configuration by its values.
 std::string settings_text(const RunOptions& options, const RunSetup& setup) {
@@ -119,7 +123,7 @@ std::string settings_text(const RunOptions& options, const RunSetup& setup) {
   for (const std::string& file : files) {
     std::error_code ignored;
     text += str(file, ": ", std::filesystem::file_size(file, ignored), " bytes, CRC-32C ",
-                crc_text(crc32c_of_file(file)), "\n");
+                crc_text(crc32c_of_file(file, end_if_interrupted)), "\n");
   }
   for (const ConfigValue& value : setup.values) text += value.key + "=" + value.value + "\n";
   return text;
@@ -130,9 +134,6 @@ void open_data(const RunOptions& options, RunSetup& setup) {
   TokenData data = config.data ? TokenData::open(*config.data)
                                : TokenData::of_text("the text that comes with zerolab",
                                                     std::string(default_corpus()));
-  const Poll poll = [] {
-    if (interrupt_requested()) throw Interrupted();
-  };
   for (int f = 1; f < data.files() && !options.quiet; ++f)
     if (data.file_format(f) != std::string_view(data.file_format(0))) {
       std::fprintf(stderr, "note: %s is %s, but %s is %s: their tokens may mean other things\n",
@@ -140,8 +141,8 @@ void open_data(const RunOptions& options, RunSetup& setup) {
                    printable_line(data.file_name(f)).c_str(), data.file_format(f));
       break;
     }
-  data.require_below(setup.model.model.vocab, poll);
-  WindowOptions order{.hold_out = options.eval_every > 0, .poll = poll};
+  data.require_below(setup.model.model.vocab, end_if_interrupted);
+  WindowOptions order{.hold_out = options.eval_every > 0, .poll = end_if_interrupted};
   if (options.shuffle) order.shuffle_seed = config.seed;
   setup.windows = std::make_unique<const Windows>(std::move(data), setup.model.window, order);
 }

@@ -1,4 +1,4 @@
-#include "nn/sampler.h"
+#include "nn/data/sampler.h"
 
 #include <algorithm>
 #include <cmath>

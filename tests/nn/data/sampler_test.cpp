@@ -1,6 +1,6 @@
 // Sampling: the pure function against softmax, and texts from a small model.
 
-#include "nn/sampler.h"
+#include "nn/data/sampler.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
