@@ -1,10 +1,8 @@
-# The exercises in tutorials/exercises. Three programs take part in a check: zerolab-exercise, which compiles the
-# student's file and starts the judge; the judge, zerolab-judge, whose Catch2 cases are the checks; and the
-# student's program, which is their object file and one archive, libexercise_NN_name.a, that runs their code
-# and records what it does. What zerolab-exercise needs for that is written to exercises/exercises.json.
-#
-# In a folder NN_name: checks*.cpp judge, measure.cpp measures, *_case.cpp belong to both. 05 to 07 share the
-# folder stages: check*.cpp judge, course_training.cpp belongs to both, all others measure.
+# Three programs check an exercise: zerolab-exercise compiles the student's file; it starts zerolab-judge, whose
+# Catch2 cases are the checks; that starts the student's program, which is their object file and one archive,
+# libexercise_NN_name.a. What zerolab-exercise needs to know is written to exercises/exercises.json.
+# In tutorials/exercises/NN_name checks.cpp judges, measure.cpp measures, and *_case.h belongs to both. 05 to 07 share
+# the folder stages: check*.cpp judge, course_training.cpp belongs to both, all others measure.
 set(folder "${PROJECT_SOURCE_DIR}/tutorials/exercises")
 set(ZEROLAB_EXERCISES_FOLDER "${PROJECT_BINARY_DIR}/exercises")
 file(GLOB exercises RELATIVE "${folder}" CONFIGURE_DEPENDS "${folder}/[0-9][0-9]_*")
@@ -16,14 +14,32 @@ list(APPEND stepping recording/holdings recording/rank_recording recording/recor
 list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/\\0.cpp")
 add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${folder}/judge/record.cpp")
 add_library(zerolab_exercise_stages OBJECT ${stepping} "${folder}/stages/measure.cpp"
-  "${folder}/stages/watched_stage.cpp" "${folder}/stages/course_training.cpp")
+  "${folder}/stages/course_training.cpp")
 foreach(part zerolab_exercise_child zerolab_exercise_stages)
-  target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags)
+  target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 endforeach()
 add_custom_target(zerolab_exercises)
 
+# What students get is made in exercises/NN_name: task.md, hints.md, and start.cpp, of tests/exercises/right/NN_name.cpp:
+# between "//>" and "//<" students get, instead of the lines that are there, what is behind "//> ".
+string(ASCII 1 end)
 foreach(name IN LISTS exercises)
-  file(GLOB measuring CONFIGURE_DEPENDS "${folder}/${name}/measure.cpp" "${folder}/${name}/*_case.cpp")
+  foreach(file task.md hints.md start.cpp)   # a tree of `exercise pack --no-hints` has no hints
+    set(made "${ZEROLAB_EXERCISES_FOLDER}/${name}/${file}")
+    if(EXISTS "${folder}/${name}/${file}")
+      configure_file("${folder}/${name}/${file}" "${made}" COPYONLY)
+    elseif(file STREQUAL "start.cpp")
+      set(solution "${PROJECT_SOURCE_DIR}/tests/exercises/right/${name}.cpp")
+      set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${solution}")
+      file(READ "${solution}" text)
+      string(REPLACE "//<\n" "${end}" text "${text}")
+      string(REGEX REPLACE "(( *//>[^\n]*\n)+)[^${end}]*${end}" "\\1" text "${text}")
+      string(REGEX REPLACE " *//>\n" "" text "${text}")
+      string(REPLACE "//> " "" text "${text}")
+      file(CONFIGURE OUTPUT "${made}" CONTENT "${text}" @ONLY)
+    endif()
+  endforeach()
+  file(GLOB measuring CONFIGURE_DEPENDS "${folder}/${name}/measure.cpp")
   if(NOT measuring)
     set(measuring $<TARGET_OBJECTS:zerolab_exercise_stages>)
   endif()
@@ -32,8 +48,6 @@ foreach(name IN LISTS exercises)
   set_target_properties(exercise_${name} PROPERTIES
     ARCHIVE_OUTPUT_DIRECTORY "${ZEROLAB_EXERCISES_FOLDER}" LINKER_LANGUAGE CXX)
   add_dependencies(zerolab_exercises exercise_${name})
-  file(GLOB checks CONFIGURE_DEPENDS "${folder}/${name}/checks*.cpp" "${folder}/${name}/*_case.cpp")
-  list(APPEND judging ${checks})
 endforeach()
 
 # --- the side of zerolab-exercise, and the judge ------------------------------------------------------
@@ -44,15 +58,12 @@ zerolab_unity(zerolab_grader ${grader})
 target_compile_options(zerolab_grader PRIVATE ${ZEROLAB_UNOPTIMISED})
 target_link_libraries(zerolab_grader PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 
-file(GLOB shared CONFIGURE_DEPENDS "${folder}/stages/check*.cpp")
-list(APPEND shared "${folder}/stages/course_training.cpp" "${folder}/grader/child_process.cpp")
-foreach(part judge numbers record)
-  list(APPEND shared "${folder}/judge/${part}.cpp")
+file(GLOB judging CONFIGURE_DEPENDS "${folder}/*/check*.cpp")
+foreach(part stages/course_training grader/child_process judge/judge judge/numbers judge/record)
+  list(APPEND judging "${folder}/${part}.cpp")
 endforeach()
-set(judge "")
-set(catch2 "")   # the library and its folders of headers, for `exercise pack`
 if(TARGET Catch2::Catch2)
-  add_executable(zerolab_judge EXCLUDE_FROM_ALL ${judging} ${shared})
+  add_executable(zerolab_judge EXCLUDE_FROM_ALL ${judging})
   set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge)
   target_link_libraries(zerolab_judge PRIVATE
     zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json Catch2::Catch2)
@@ -65,15 +76,14 @@ endif()
 
 # --- exercises.json -------------------------------------------------------------------------------------
 
-# Lists keep empty items, which the reader drops: generator expressions leave them.
+# The reader drops empty items of lists, which generator expressions leave.
 set(or_next "\",\n    \"")
 # A comma of a flag would separate arguments of a generator expression.
 string(REPLACE "," "$<COMMA>" flags "${CMAKE_CXX_FLAGS}")
 separate_arguments(flags UNIX_COMMAND "${flags}")
 list(APPEND flags -std=c++20 -pthread $<TARGET_PROPERTY:zerolab_flags,INTERFACE_COMPILE_OPTIONS>)
 set(libraries -pthread $<TARGET_PROPERTY:zerolab_flags,INTERFACE_LINK_OPTIONS>)
-set(system ${CMAKE_DL_LIBS})
-list(TRANSFORM system PREPEND -l)
+list(TRANSFORM CMAKE_DL_LIBS PREPEND -l OUTPUT_VARIABLE system)
 if(ZEROLAB_HAVE_CUDA)
   list(PREPEND system $<TARGET_FILE:CUDA::cudart_static>)
   list(APPEND system -lrt)
@@ -106,13 +116,10 @@ function(zerolab_toolchain output include archives library library_folder judge 
 ")
 endfunction()
 
-set(ccache "")
-if(CCACHE)
-  set(ccache "${CCACHE}")
-endif()
 zerolab_toolchain("${ZEROLAB_EXERCISES_FOLDER}/exercises.json" "${PROJECT_SOURCE_DIR}"
   "${ZEROLAB_EXERCISES_FOLDER}" $<TARGET_FILE:zerolab> $<TARGET_FILE_DIR:zerolab>
-  "${judge}" "${folder}" "${PROJECT_SOURCE_DIR}" ${ccache})
+  "${judge}" "${ZEROLAB_EXERCISES_FOLDER}" "${PROJECT_SOURCE_DIR}"
+  "$<$<BOOL:${CCACHE}>:${CCACHE}>")
 
 # --- installed: everything in one folder, which find_toolchain() finds from the program ------------------
 
@@ -130,16 +137,9 @@ if(ZEROLAB_INSTALL)
   install(FILES "${ZEROLAB_EXERCISES_FOLDER}/installed/exercises.json" DESTINATION "${installed}")
   foreach(name IN LISTS exercises)
     install(TARGETS exercise_${name} ARCHIVE DESTINATION "${installed}")
-    install(FILES "${folder}/${name}/task.md" "${folder}/${name}/start.cpp" DESTINATION "${installed}/${name}")
-    # A tree of `exercise pack --no-hints` has none.
-    install(FILES "${folder}/${name}/hints.md" DESTINATION "${installed}/${name}" OPTIONAL)
-    # The headers of an exercise that its start.cpp includes.
-    file(STRINGS "${folder}/${name}/start.cpp" headers REGEX "^#include \"tutorials/")
-    foreach(header IN LISTS headers)
-      string(REGEX REPLACE ".*\"(.*)\".*" "\\1" header "${header}")
-      get_filename_component(place "${header}" DIRECTORY)
-      install(FILES "${PROJECT_SOURCE_DIR}/${header}"
-        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/zerolab/${place}")
-    endforeach()
+    install(DIRECTORY "${ZEROLAB_EXERCISES_FOLDER}/${name}" DESTINATION "${installed}")
+    file(GLOB headers "${folder}/${name}/*.h")
+    list(FILTER headers EXCLUDE REGEX "_case.h$")   # start.cpp includes the others
+    install(FILES ${headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/zerolab/tutorials/exercises/${name}")
   endforeach()
 endif()

@@ -173,7 +173,7 @@ void Reading::unknown(const JsonValue& member, const ConfigKey& given) {
     text += "; it belongs " + (homes[0].empty() ? "at the top level" : "in \"" + homes[0] + "\"");
   if (given.block != "zerolab")
     text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
-  add_at(member, ignored && is_in_file(member) ? warning : error, given.path(), text);
+  add_at(member, ignored && member.line > 0 ? warning : error, given.path(), text);
 }
 
 void Reading::judge_unused() {

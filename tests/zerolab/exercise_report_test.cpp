@@ -107,6 +107,40 @@ TEST_CASE("a failure that repeats is shown once, and named after that", "[zerola
   CHECK(all == failed);
 }
 
+TEST_CASE("the documented script for Classroom 50 writes its result.json, or fails", "[zerolab]") {
+  const ScratchFolder folder;
+  std::filesystem::copy_file(kReportSource + "/stages/zero1.cpp", folder / "05_zero1.cpp");
+  const std::string page = read_file(kReportSource + "/tutorials/exercises/README.md"),
+                    begin = "```python\n";
+  const size_t at = page.find(begin) + begin.size();
+  write_file(folder / "autograder.py", page.substr(at, page.find("```", at) - at));
+  const auto code = [&](const std::string& assignment) {
+    return shell("cd '" + folder.path() + "' && git init -q . && GIT_COMMITTER_DATE='1780324321 " +
+                 "+0900' git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && " +
+                 "PATH=$(dirname \"$ZEROLAB\"):$PATH CLASSROOM=zero ASSIGNMENT=" + assignment +
+                 " OWNER=ann SUBMISSION_TAG=t COMMIT_URL=c RELEASE_URL=r python3 autograder.py")
+        .code;
+  };
+  REQUIRE(code("05-zero1") == 0);
+  Json result = Json::parse(read_file(folder / "result.json"));
+  for (const Json& test : result["tests"])
+    CHECK((test.at("passed") == true && test.at("score") == test.at("max-score")));
+  CHECK(result["tests"].size() == 15);
+  for (const char* beyond : {"tests", "zerolab"}) CHECK(result.erase(beyond) == 1);
+  CHECK(result == Json{{"schema", "classroom50/result/v1"},
+                       {"classroom", "zero"},
+                       {"assignment", "05-zero1"},
+                       {"owner", "ann"},
+                       {"submission", "t"},
+                       {"commit", "c"},
+                       {"release", "r"},
+                       {"review", "c"},
+                       {"datetime", "2026-06-01T14:32:01Z"},
+                       {"score", 100},
+                       {"max-score", 100}});
+  CHECK(code("99-none") == 2);
+}
+
 TEST_CASE("exercise check --step explains its letters and marks where the check failed",
           "[zerolab]") {
   const ScratchFolder folder;

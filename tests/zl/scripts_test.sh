@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The job for Slurm runs as it is documented, and documented scripts use variables that exist:
+# The jobs for Slurm run as they are documented, and documented scripts use variables that exist:
 # tests/zl/scripts_test.sh BUILD. Slurm's programs are stand-ins. Exit codes: 0, 1 if a check failed.
 . "$(dirname "${BASH_SOURCE[0]}")/claims.sh"
 job=$root/tutorials/reference/job.slurm page=$work/out
@@ -18,13 +18,14 @@ shift 2
 words=("$@")
 [ "$command" != train ] || words=("${words[@]/#nccl/threads}" --steps 1 --ranks 2 --device cpu --sample 0)
 for i in "${!words[@]}"; do [ "${words[i]}" != 200 ] || unset "words[i-1]" "words[i]"; done
-exec "$program" "$command" "${words[@]/#small/tiny}"
+words=("${words[@]/#small/tiny}")
+exec "$program" "$command" "${words[@]/#cuda/cpu}"
 TEXT
 chmod +x "$work/bin/srun"
-sbatch() {                                 # $1: the script
+sbatch() {                                 # $1: the script, $2…: its words
   cp "$1" "$work/spool/script"
   (cd "$work/spool" && PATH=$work/bin:$PATH SLURM_SUBMIT_DIR=$work/submitted SLURM_JOB_ID=17 \
-    bash -u script) >"$page" 2>&1
+    SLURM_ARRAY_TASK_ID=${task:-1} bash -u script "${@:2}") >"$page" 2>&1
   code=$?
 }
 sbatch "$job"
@@ -34,6 +35,18 @@ check "and trains where it was submitted" [ -s "$work/submitted/runs/17/metrics.
 sed 's/SLURM_SUBMIT_DIR/Slurm_SUBMIT_DIR/' "$job" >"$work/broken"
 sbatch "$work/broken"
 check "a misspelt variable ends it" says "Slurm_SUBMIT_DIR: unbound variable"
+
+# Of an array, each task grades one subfolder.
+mkdir -p "$work/submitted/work"/{ann,'bob b'}
+cp "$root/stages/zero1.cpp" "$work/submitted/work/ann/05_zero1.cpp"
+echo 'not C++' >"$work/submitted/work/bob b/05_zero1.cpp"
+grades=$work/submitted/grades/05
+for task in 1 2 3; do
+  sbatch "$root/tutorials/reference/grade.slurm" 05 work
+  check "task $task of grade.slurm ends with 0" ends_with 0
+done
+check "the right file has all points" grep -q '"score": 100' "$grades/ann.json"
+check "the other one none, and the reason" grep -q 'does not compile' "$grades/bob b.json"
 
 known='HOME PATH PWD SLURM_JOB_ID SLURM_SUBMIT_DIR SLURM_ARRAY_TASK_ID SLURM_NODELIST SLURM_PROCID'
 unknown() {                                # $@: files -> the names that they neither set nor find set

@@ -1,6 +1,7 @@
-// Exercise 01: RMSNorm and its backward.
+// Exercise 01: RMSNorm and its backward. task.md has the question, rms_norm.h the contract.
 #include <cmath>
 #include <span>
+#include <stdexcept>
 
 #include "tensor/kernels.h"
 #include "tutorials/exercises/01_rms_norm/rms_norm.h"
@@ -8,11 +9,16 @@
 namespace zl::exercises {
 namespace {
 
+// y = x * r * weight for each row, where r = 1 / sqrt(mean(x^2) + eps) is written to inverse_rms.
+//   x, y (R, C), weight (C), inverse_rms (R)
 template <class T>
 void forward(const Tensor& x, const Tensor& weight, double eps, const Tensor& inverse_rms,
              const Tensor& y) {
   const std::span<T> xs = x.data<T>(), ws = weight.data<T>(), rs = inverse_rms.data<T>(),
                      ys = y.data<T>();
+  //> throw std::logic_error(str("not written yet: forward of ", rs.size(), " rows: ", xs.size(),
+  //>                            " values times ", ws.size(), " weights to ", ys.size(),
+  //>                            " with eps ", eps));
   const size_t C = ws.size();
   for (size_t row = 0; row < rs.size(); ++row) {
     T squares = 0;
@@ -20,26 +26,33 @@ void forward(const Tensor& x, const Tensor& weight, double eps, const Tensor& in
     rs[row] = 1 / std::sqrt(squares / T(C) + T(eps));
     for (size_t c = 0; c < C; ++c) ys[row * C + c] = xs[row * C + c] * rs[row] * ws[c];
   }
+  //<
 }
 
+// What the backward function keeps: x, weight by its Var, and 1/rms of each row.
 struct Saved {
   Var x, weight;
   Tensor inverse_rms;
 };
 
+// Adds to the gradient of weight (C), if it needs one: the sum of dy * x * r over all rows.
 template <class T>
 void backward_to_weight(const Saved& saved, const Tensor& dy) {
+  //> throw std::logic_error("not written yet: the gradient of weight");
   const GradientSlot slot = Tape::slot(saved.weight.target(), saved.weight.value().shape(), dy);
   if (slot.write == Write::set) kernel::fill(0, slot.tensor);
   const std::span<T> xs = saved.x.value().data<T>(), rs = saved.inverse_rms.data<T>(),
                      ds = dy.data<T>(), dw = slot.tensor.data<T>();
   const size_t C = dw.size();
   for (size_t i = 0; i < xs.size(); ++i) dw[i % C] += ds[i] * xs[i] * rs[i / C];
+  //<
 }
 
-// With g = dy * weight: dx = r g - x r^3 mean(g x), because r depends on every x of the row.
+// Sets or adds to the gradient of x (R, C), if it needs one, as the slot of x says.
 template <class T>
 void backward_to_x(const Saved& saved, const Tensor& dy) {
+  //> throw std::logic_error("not written yet: the gradient of x");
+  // With g = dy * weight: dx = r g - x r^3 mean(g x), because r depends on every x of the row.
   const GradientSlot slot = Tape::slot(saved.x.target(), saved.x.value().shape(), dy);
   const std::span<T> xs = saved.x.value().data<T>(), ws = saved.weight.value().data<T>(),
                      rs = saved.inverse_rms.data<T>(), ds = dy.data<T>(),
@@ -53,7 +66,9 @@ void backward_to_x(const Saved& saved, const Tensor& dy) {
       dx[i] = slot.write == Write::set ? value : dx[i] + value;
     }
   }
+  //<
 }
+//>
 
 template <class T>
 Var rms_norm_of(const Var& x, const Var& weight, double eps) {
@@ -67,14 +82,19 @@ Var rms_norm_of(const Var& x, const Var& weight, double eps) {
     if (saved.x.needs_gradient()) backward_to_x<T>(saved, dy);
   });
 }
+//<
 
 }  // namespace
 
+// Computes the value now. If a tape records, and x or weight needs a gradient, it records the value
+// with a backward function; otherwise the value is a constant. Either input may have no tape.
 Var rms_norm(const Var& x, const Var& weight, double eps) {
+  //> throw std::logic_error("not written yet: rms_norm: check shapes, compute, record");
   const Tensor &in = x.value(), &w = weight.value();
   require(w.shape() == Shape{in.dim(-1)} && w.dtype() == in.dtype(), "weight does not fit x");
   return in.dtype() == Dtype::f64 ? rms_norm_of<double>(x, weight, eps)
                                   : rms_norm_of<float>(x, weight, eps);
+  //<
 }
 
 }  // namespace zl::exercises

@@ -1,6 +1,7 @@
 // Exercise 08: mixed precision with dynamic loss scaling.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "optim/clip.h"
@@ -12,19 +13,39 @@ namespace {
 
 class Precision final : public MixedPrecision {
  public:
+  // The master weights are the initial values, in fp32. The parameters are their rounding.
   Precision(const PrecisionShard& shard, const PrecisionOptions& options)
-      : shard_(shard),
-        options_(options),
-        scale_(options.initial_scale),
-        master_(shard.initial.begin(), shard.initial.end()),
-        gradient_(master_.size()) {
+      : shard_(shard), options_(options) {
+    //> throw std::logic_error("not written yet: the constructor: master weights, parameters");
+    scale_ = options.initial_scale;
+    master_.assign(shard.initial.begin(), shard.initial.end());
+    gradient_.resize(master_.size());
     round_master();
+    //<
   }
 
-  double loss_scale() const override { return scale_; }
-  std::span<const float> master() const override { return master_; }
+  // options_.initial_scale at first.
+  double loss_scale() const override {
+    //> throw std::logic_error("not written yet: loss_scale()");
+    return scale_;
+    //<
+  }
 
+  std::span<const float> master() const override {
+    //> throw std::logic_error("not written yet: master()");
+    return master_;
+    //<
+  }
+
+  // Unscales the gradient in fp32. The norm is that of the gradient of all ranks:
+  // sum_over_ranks(shard_.comm, shard_.memory, NUMBER, {"gradient norm", Purpose::norm}) adds one
+  // number per rank. If the norm is finite: multiplies the gradient by clip_factor(norm,
+  // options_.max_norm), gives it with the master weights to shard_.optimizer, and rounds the master
+  // weights to the parameters. Otherwise skips the step: nothing changes, on no rank.
+  // Then updates the scale: an overflow halves it, down to options_.min_scale; options_.window good
+  // steps in a row double it. Both begin a new count.
   PrecisionStep step(std::span<const f16> gradient) override {
+    //> throw std::logic_error("not written yet: step");
     double squares = 0;
     for (size_t i = 0; i < gradient.size(); ++i) {
       gradient_[i] = float(gradient[i]) / float(scale_);
@@ -36,9 +57,11 @@ class Precision final : public MixedPrecision {
     if (!overflow) update(float(clip_factor(norm, options_.max_norm)));
     update_scale(overflow);
     return {norm, overflow};
+    //<
   }
 
  private:
+  //>
   void round_master() {
     for (size_t i = 0; i < master_.size(); ++i) shard_.parameters[i] = f16(master_[i]);
   }
@@ -59,11 +82,14 @@ class Precision final : public MixedPrecision {
     }
   }
 
+  //<
   PrecisionShard shard_;
   PrecisionOptions options_;
-  double scale_;
+  //>
+  double scale_ = 0;
   int good_steps_ = 0;  // in a row, since the scale has changed
   std::vector<float> master_, gradient_;
+  //<
 };
 
 }  // namespace

@@ -1,16 +1,20 @@
-// Exercise 09: prefetch.
+// Exercise 09: prefetch. task.md has the question, prefetch.h the contract.
 #include <algorithm>
+#include <stdexcept>
 
 #include "tutorials/exercises/09_prefetch/prefetch.h"
 
 namespace zl::exercises {
 namespace {
 
+// Follows the two passes, and knows which units are unsharded.
 class Schedule {
  public:
   explicit Schedule(const PrefetchTask& task) : task_(task), unsharded_(task.full.size()) {}
 
+  // `order` is task_.forward or task_.backward.
   void pass(const std::vector<int>& order) {
+    //> throw std::logic_error("not written yet: pass: unshard, prefetch, run and reshard");
     for (size_t i = 0; i < order.size(); ++i) {
       const int u = order[i];
       if (!unsharded_[size_t(u)]) unshard(u);
@@ -18,18 +22,25 @@ class Schedule {
       add(Action::run, u);
       if (u != 0) reshard(u);
     }
+    //<
   }
+  //>
 
   void reshard(int u) {
     add(Action::reshard, u);
     unsharded_[size_t(u)] = false;
     elements_ -= size(u);
   }
+  //<
 
   std::vector<ScheduleEntry> entries;
-  int64_t peak = 0;  // [n]
+  //>
+  // [n]
+  int64_t peak = 0;
+  //<
 
  private:
+  //>
   int64_t size(int u) const { return task_.full[size_t(u)]; }
   void add(Action action, int u) { entries.push_back({action, u}); }
 
@@ -40,7 +51,10 @@ class Schedule {
     peak = std::max(peak, elements_);
   }
 
+  //<
+  // Which units, after order[position], are unsharded ahead?
   void prefetch(const std::vector<int>& order, size_t position) {
+    //> throw std::logic_error("not written yet: prefetch");
     int64_t visited = 0;
     for (size_t i = position + 1; i < order.size(); ++i) {
       if (visited >= task_.prefetch_bucket_size) return;
@@ -51,18 +65,23 @@ class Schedule {
       }
       visited += size(u);
     }
+    //<
   }
 
   const PrefetchTask& task_;
-  std::vector<bool> unsharded_;
+  std::vector<bool> unsharded_;  // by unit; also while its all-gather is in flight
+  //>
   int64_t elements_ = 0;  // of all units that are unsharded
+  //<
 };
 
 Schedule schedule_of(const PrefetchTask& task) {
   Schedule schedule(task);
   schedule.pass(task.forward);
   schedule.pass(task.backward);
+  //>
   schedule.reshard(0);
+  //<
   return schedule;
 }
 
@@ -72,6 +91,10 @@ std::vector<ScheduleEntry> prefetch_schedule(const PrefetchTask& task) {
   return schedule_of(task).entries;
 }
 
-int64_t predicted_peak(const PrefetchTask& task) { return schedule_of(task).peak; }
+int64_t predicted_peak(const PrefetchTask& task) {
+  //> throw std::logic_error("not written yet: predicted_peak");
+  return schedule_of(task).peak;
+  //<
+}
 
 }  // namespace zl::exercises

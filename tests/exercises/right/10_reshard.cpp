@@ -1,16 +1,20 @@
-// Exercise 10: a checkpoint that reshards.
+// Exercise 10: a checkpoint that reshards. task.md has the question, reshard.h the contract.
 #include <algorithm>
+#include <stdexcept>
 
 #include "tutorials/exercises/10_reshard/reshard.h"
 
 namespace zl::exercises {
 namespace {
+//>
 
 int64_t up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+//<
 
 // The position of each parameter in the flat memory of a state.
 struct Layout {
   Layout(const ShardedUnit& unit, State state) {
+    //> throw std::logic_error("not written yet: Layout");
     int64_t end = 0;
     for (const UnitParameter& p : unit.parameters) {
       const bool absent = p.tied_to >= 0 || (p.frozen && state == State::moments);
@@ -18,6 +22,7 @@ struct Layout {
       if (!absent) end = begin.back() + p.numel;
     }
     shard = up(end, 16 * unit.ranks) / unit.ranks;
+    //<
   }
 
   std::vector<int64_t> begin;  // [n] by parameter; -1: it has no place here
@@ -29,6 +34,8 @@ struct Layout {
 std::vector<float> load_shard(SavedPieces& saved, const ShardedUnit& now, int rank, State state) {
   const Layout from(saved.unit(), state), to(now, state);
   std::vector<float> shard(size_t(to.shard), 0.0f);
+  // Which part of each parameter is in this shard? In which pieces was it saved?
+  //> throw std::logic_error("not written yet: load_shard");
   const int64_t first = rank * to.shard, last = first + to.shard;
   for (size_t p = 0; p < now.parameters.size(); ++p) {
     const int tied_to = saved.unit().parameters[p].tied_to;
@@ -44,6 +51,7 @@ std::vector<float> load_shard(SavedPieces& saved, const ShardedUnit& now, int ra
     }
   }
   return shard;
+  //<
 }
 
 }  // namespace zl::exercises

@@ -18,10 +18,6 @@ struct Ring {
   int N = c.ranks;
   // What the checks before say.
   std::string where = check_name() == "sum at 3 ranks" ? "right at 2 ranks only: " : "";
-
-  const Values& of(const char* what, int rank) const {
-    return seen.numbers.at(str(what, " of ", rank));
-  }
 };
 
 // `why`: what ended the communication; empty if nothing did.
@@ -31,7 +27,7 @@ void check_neighbours(const Ring& ring, const std::string& why) {
   std::string wrong;
   for (int r = 0; r < N; ++r)
     for (const bool sends : {true, false})
-      for (const double peer : ring.of(sends ? "sends" : "receives", r)) {
+      for (const double peer : ring.seen.of(sends ? "sends" : "receives", r)) {
         const int turn = ((sends ? int(peer) - r : r - int(peer)) + N) % N;  // 1: around the ring
         through_0 = through_0 && (r == 0 || peer == 0);
         reversed = reversed && turn == N - 1;
@@ -49,10 +45,14 @@ void check_neighbours(const Ring& ring, const std::string& why) {
 }
 
 void check_communication(const Ring& ring) {
-  if (!ring.seen.texts.contains("communication")) return;
-  const std::string why = ring.seen.texts.at("communication");
+  const auto found = ring.seen.texts.find("communication");
+  if (found == ring.seen.texts.end()) return;
+  const std::string why = found->second.substr(0, found->second.find(". If "));
   check_neighbours(ring, why);
   static constexpr std::pair<const char*, const char*> kMeanings[] = {
+      {" has ended,", "a rank returns while another one waits for its message"},
+      {" did not match ",
+       "a rank waits for a message that does not come: each send needs a receive and vice versa"},
       {"waits in send",
        "every rank waits until its send has been received, and no rank receives: start the send, "
        "receive, then wait for the send"},
@@ -113,15 +113,14 @@ std::string meaning_of_sums(const std::vector<Values>& results, const Values& su
 
 void check_sums(const Ring& ring) {
   check_communication(ring);
-  if (ring.N == 1 && !ring.of("sends", 0).empty())
+  if (ring.N == 1 && !ring.seen.of("sends", 0).empty())
     fail("one rank sends messages to itself: with N = 1 there is nothing to send");
   for (size_t call = 0; call < ring.c.values.size(); ++call) {
     Values sum(size_t(ring.c.n(call)));
     for (const std::vector<float>& values : ring.c.values[call])
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += double(values[i]);
     std::vector<Values> results;
-    for (int r = 0; r < ring.N; ++r)
-      results.push_back(ring.seen.list(str("result ", call, " of ", r)));
+    for (int r = 0; r < ring.N; ++r) results.push_back(ring.seen.of(str("result ", call), r));
     std::string meaning = meaning_of_sums(results, sum, ring.c.values[call][0]);
     if (!meaning.empty()) meaning = ring.where + meaning;
     for (int r = 0; r < ring.N; ++r)
@@ -147,8 +146,8 @@ TEST_CASE("same bits on every rank", "[03][bits][10 points]") {
   check_sums(ring);
   for (int r = 1; r < ring.N; ++r)
     compare({.what = str("the result of rank ", r),
-             .is = ring.seen.list(str("result 0 of ", r)),
-             .must = ring.seen.list("result 0 of 0"),
+             .is = ring.seen.of("result 0", r),
+             .must = ring.seen.of("result 0", 0),
              .meaning = "ranks have different bits: they add the same values in different orders; "
                         "each chunk must be summed once, and that sum sent around"});
 }
@@ -162,7 +161,7 @@ TEST_CASE("messages to neighbours", "[03][traffic][10 points]") {
   const size_t most = 2 * size_t(ring.N - 1);
   for (int r = 0; r < ring.N; ++r)
     for (const char* what : {"sends", "receives"})
-      if (const size_t n = ring.of(what, r).size(); n > most)
+      if (const size_t n = ring.seen.of(what, r).size(); n > most)
         fail("there are more messages than 2 (N - 1) per rank",
              str("rank ", r, " of ", ring.N, ": ", n, " ", what, ", must be ", most));
 }
@@ -175,7 +174,7 @@ TEST_CASE("bytes sent", "[03][traffic][15 points]") {
   std::string details = str("n is ", n, ": 2 (N - 1) / N x 4 n = ", 4 * must / N, " B; sent:");
   for (int r = 0; r < ring.N; ++r) {
     double sent = 0;
-    for (const double elements : ring.of("elements", r))
+    for (const double elements : ring.seen.of("elements", r))
       sent += elements, longest = std::max(longest, elements);
     all += sent, most = std::max(most, sent);
     details += str(r ? ", " : " ", 4 * sent, " B by rank ", r);
@@ -192,7 +191,7 @@ TEST_CASE("memory", "[03][memory][10 points]") {
   const Ring ring;
   check_sums(ring);
   for (int r = 0; r < ring.N; ++r) {
-    const Values& memory = ring.of("memory", r);
+    const Values& memory = ring.seen.of("memory", r);
     if (memory[0] > 0)
       fail("memory is allocated: receive each chunk into scratch, or into its place in values",
            str("rank ", r, " makes ", memory[0], " allocations; its peak is ", memory[1],

@@ -21,6 +21,31 @@ struct RingCase {
   int64_t n(size_t call) const { return int64_t(values[call][0].size()); }
 };
 
-RingCase make_case(const std::string& check, const CheckOptions& options);
+inline RingCase make_case(const std::string& check, const CheckOptions& options) {
+  Draw draw(check, options);
+  const bool again = check == "two calls", few = check == "fewer values than ranks",
+             bits = check == "same bits on every rank",
+             uneven = bits || check == "size that N does not divide" || check == "bytes sent";
+  RingCase c;
+  c.ranks = check == "sum at 2 ranks"            ? 2
+            : check == "sum at 3 ranks" || again ? 3
+            : few                                ? 5
+            : check == "one rank"                ? 1
+                                                 : int(draw.between(4, 5));
+  const int64_t n =
+      few ? draw.between(2, 4)
+          : c.ranks * draw.between(7, 19) + (uneven ? draw.between(1, c.ranks - 1) : 0);
+  for (int call = 0; call < (again ? 2 : 1); ++call) {
+    std::vector<std::vector<float>>& of_ranks = c.values.emplace_back(size_t(c.ranks));
+    for (int64_t i = 0; i < n - 2 * call; ++i) {
+      auto value = float(draw.between(1, 60) * (draw.between(0, 1) == 1 ? 1 : -1));
+      for (std::vector<float>& of_rank : of_ranks) {
+        of_rank.push_back(bits ? float(draw.normal()) : value);
+        value *= float(kBase);
+      }
+    }
+  }
+  return c;
+}
 
 }  // namespace zl::exercises::ring_checks

@@ -29,7 +29,7 @@ struct DdpEvidence {
     if (!error.empty())
       fail("the ranks make different calls, or the same calls in another order", error);
     std::vector<int64_t> n;
-    for (const double number : seen.numbers["calls"]) n.push_back(int64_t(number));
+    for (const double number : seen.numbers["calls 0"]) n.push_back(int64_t(number));
     for (const int64_t* i = n.data(); i < n.data() + n.size(); i += 7)
       calls.push_back({i[0], i[1], i[2], i[3], i[4], i[5], i[6]});
   }
@@ -104,7 +104,7 @@ void check_gradients(const DdpEvidence& e) {
               double(c.gradient(int(i % c.ranks), step, m, u, i / c.ranks)) / N;
     for (int rank = 0; rank < c.ranks; ++rank)
       for (size_t u = 0; u < must.size(); ++u) {
-        const auto& is = e.seen.list(str("gradient ", rank, " ", step * must.size() + u));
+        const auto& is = e.seen.of(str("gradient ", step, " ", u), rank);
         if (is == must[u]) continue;
         check_calls(e);
         check_waited(e);

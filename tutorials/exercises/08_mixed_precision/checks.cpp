@@ -19,7 +19,7 @@ struct PrecisionEvidence {
 
   // State before step `step`, or what happened in it.
   const Values& list(const char* name, int rank, size_t step) const {
-    return seen.numbers.at(str(name, " ", rank, " ", step));
+    return seen.of(str(name, " ", step), rank);
   }
   double number(const char* name, int rank, size_t step) const { return list(name, rank, step)[0]; }
 };

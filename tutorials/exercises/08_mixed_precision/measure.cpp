@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "dist/run_ranks.h"
 #include "tensor/backend.h"
 #include "tutorials/exercises/08_mixed_precision/mixed_precision.h"
 #include "tutorials/exercises/08_mixed_precision/precision_case.h"
@@ -29,7 +28,7 @@ class RecordingOptimizer final : public ShardOptimizer {
   float rate_;
 };
 
-void run_rank(const PrecisionCase& c, Communicator& comm, std::map<std::string, Values>& record) {
+void run_rank(const PrecisionCase& c, Communicator& comm, Record& seen) {
   Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
   std::vector<float> initial;
   for (int64_t i = 0; i < c.n; ++i) initial.push_back(c.initial(comm.rank(), i));
@@ -42,7 +41,7 @@ void run_rank(const PrecisionCase& c, Communicator& comm, std::map<std::string, 
                                                .max_norm = c.max_norm});
   for (size_t step = 0;; ++step) {
     const auto put = [&](const char* name, Values values) {
-      record[str(name, " ", comm.rank(), " ", step)] = std::move(values);
+      seen.numbers[str(name, " ", step)] = std::move(values);
     };
     const double scale = precision->loss_scale();
     put("scale", {scale});
@@ -63,19 +62,10 @@ void run_rank(const PrecisionCase& c, Communicator& comm, std::map<std::string, 
 
 }  // namespace
 
-// Names of numbers end with the rank and the step: "master 0 3" is before step 3.
+// Of each rank "master 3" and others before step 3, or in it.
 Record measure(const std::string& check, const CheckOptions& options) {
   const PrecisionCase c = precision_case(check, options);
-  std::vector<std::map<std::string, Values>> ranks(size_t(c.ranks));
-  Record record;
-  try {
-    run_ranks(c.ranks, [&](Communicator& comm) { run_rank(c, comm, ranks[size_t(comm.rank())]); },
-              {.timeout = kRankTimeout, .grace = kRankGrace});
-  } catch (const CommunicationError& e) {
-    record.texts["communication"] = e.what();
-  }
-  for (const auto& of_rank : ranks) record.numbers.insert(of_rank.begin(), of_rank.end());
-  return record;
+  return run_on_ranks(c.ranks, [&](Communicator& comm, Record& seen) { run_rank(c, comm, seen); });
 }
 
 }  // namespace zl::exercises

@@ -152,7 +152,7 @@ std::string meaning(const PrefetchTask& t, const Entries& got, const Entries& ri
 void check_schedules() {
   const Record seen = observe();
   size_t k = 0;
-  for (const PrefetchTask& task : prefetch_tasks(check_name(), options().seed)) {
+  for (const PrefetchTask& task : prefetch_tasks(check_name(), options())) {
     const std::vector<double>& numbers = seen.numbers.at(str("schedule ", k++));
     Entries got;
     const Entries right = right_schedule(task);
@@ -168,7 +168,7 @@ void check_schedules() {
 void check_peaks() {
   const Record seen = observe();
   size_t k = 0;
-  for (const PrefetchTask& t : prefetch_tasks(check_name(), options().seed)) {
+  for (const PrefetchTask& t : prefetch_tasks(check_name(), options())) {
     std::vector<int64_t> units;
     for (const int u : t.forward) units.push_back(t.full[size_t(u)]);
     const double is = seen.list("peak").at(k++), root = double(t.full[0]),

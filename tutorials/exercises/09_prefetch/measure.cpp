@@ -9,7 +9,7 @@ namespace zl::exercises {
 Record measure(const std::string& check, const CheckOptions& options) {
   using namespace prefetch_checks;
   Record record;
-  const std::vector<PrefetchTask> tasks = prefetch_tasks(check, options.seed);
+  const std::vector<PrefetchTask> tasks = prefetch_tasks(check, options);
   for (size_t k = 0; k < tasks.size(); ++k) {
     if (asks_for_peaks(check)) {
       record.numbers["peak"].push_back(double(predicted_peak(tasks[k])));

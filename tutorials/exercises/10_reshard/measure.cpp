@@ -46,7 +46,7 @@ class NotingPieces final : public SavedPieces {
 // "0 1 weights": the shard of rank 1 in case 0; "0 1 weights reads": what it read.
 Record measure(const std::string& check, const CheckOptions& options) {
   Record record;
-  const std::vector<ReshardCase> cases = reshard_cases(check, options.seed);
+  const std::vector<ReshardCase> cases = reshard_cases(check, options);
   for (size_t k = 0; k < cases.size(); ++k)
     for (int rank = 0; rank < cases[k].now.ranks; ++rank)
       for (const State state : kStates) {

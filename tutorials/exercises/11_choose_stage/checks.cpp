@@ -77,7 +77,7 @@ std::string case_text(const Training& t) {
 void check_stages(double (*right)(const Answer&), std::string (*meaning)(const Answer&)) {
   const Record seen = observe();
   size_t k = 0;
-  const auto cases = choice_cases(check_name(), options().seed);
+  const auto cases = choice_cases(check_name(), options());
   for (const ChoiceCase& c : cases)
     for (int stage = 0; stage < 4; ++stage) {
       Answer a{c, stage, seen.list("answers").at(k++), 0};
@@ -154,7 +154,7 @@ std::string seconds_meaning(const Answer& a) {
 void check_choice() {
   const Record seen = observe();
   size_t k = 0;
-  const auto cases = choice_cases(check_name(), options().seed);
+  const auto cases = choice_cases(check_name(), options());
   for (const ChoiceCase& c : cases) {
     const double is = seen.list("answers").at(k++);
     const int must = right_choice(c);

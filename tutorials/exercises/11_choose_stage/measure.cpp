@@ -25,7 +25,7 @@ Record measure(const std::string& check, const CheckOptions& options) {
   Record record;
   std::vector<double>& answers = record.numbers["answers"];
   const Asked asked = asked_by(check);
-  for (const ChoiceCase& c : choice_cases(check, options.seed))
+  for (const ChoiceCase& c : choice_cases(check, options))
     for (int stage = 0; stage < (asked == Asked::choice ? 1 : 4); ++stage)
       answers.push_back(answer(asked, c, stage));
   return record;

@@ -43,29 +43,21 @@ void read_texts(Exercise& exercise, const fs::path& folder) {
 
 }  // namespace
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Toolchain, compiler, launcher, flags, link, judge, catch2,
+                                   exercises, source)
+
 Toolchain read_toolchain(const std::string& path) {
   std::ifstream in(path);
   require_input(in.good(), "cannot read ", path);
+  std::string text = (std::stringstream() << in.rdbuf()).str();
+  const std::string here = fs::absolute(path).parent_path().lexically_normal().string();
+  for (size_t at; (at = text.find("{here}")) != text.npos;) text.replace(at, 6, here);
   try {
-    std::stringstream text;
-    text << in.rdbuf();
-    std::string filled = text.str();
-    const std::string here = fs::absolute(path).parent_path().lexically_normal().string();
-    for (size_t at; (at = filled.find("{here}")) != filled.npos;) filled.replace(at, 6, here);
-    const auto json = nlohmann::json::parse(filled);
-    const auto list = [&](const char* key) {
-      auto all = json.at(key).get<std::vector<std::string>>();
-      std::erase(all, "");  // what CMake left out
-      return all;
-    };
-    return {.compiler = json.at("compiler"),
-            .launcher = list("launcher"),
-            .flags = list("flags"),
-            .link = list("link"),
-            .judge = json.at("judge"),
-            .catch2 = list("catch2"),
-            .exercises = fs::path(json.at("exercises").get<std::string>()).lexically_normal(),
-            .source = json.at("source")};
+    Toolchain one = nlohmann::json::parse(text);
+    for (auto* list : {&one.launcher, &one.flags, &one.link, &one.catch2})
+      std::erase(*list, "");  // what CMake left out
+    one.exercises = fs::path(one.exercises).lexically_normal();
+    return one;
   } catch (const nlohmann::json::exception& e) {
     throw InputError(str(path, ": ", e.what()));
   }

@@ -100,6 +100,12 @@ std::string shortened(const std::string& text) {
        shown.substr(std::min(line + 1, shown.size())));
 }
 
+// A student cannot raise --timeout.
+std::string without_advice(std::string text) {
+  const size_t at = std::min(text.find(". If "), text.size());
+  return text.erase(at, std::min(text.find('\n', at), text.size()) - at);
+}
+
 Record record_of(const ChildEnd& end, const ChildLimits& limits) {
   if (end.timed_out)
     fail(str("the check ran longer than ", limits.time.count(),
@@ -109,8 +115,9 @@ Record record_of(const ChildEnd& end, const ChildLimits& limits) {
     return text.find(part) != text.npos;
   };
   if (end.code == kRankMissing && says(end.output, "communication failed"))
-    fail("a rank did not come to a collective, or does not return from a function",
-         "Find out why the rank that is named does not come. " + shortened(end.output));
+    fail("a rank does not make a call that others wait for: it loops, waits, or does not return",
+         "Find out why the rank that is named does not come. " +
+             without_advice(shortened(end.output)));
   Record record;
   try {
     record = decode_record(end.code == 0 ? end.result : "");
@@ -126,7 +133,7 @@ Record record_of(const ChildEnd& end, const ChildLimits& limits) {
   for (const auto& [key, text] : record.texts)  // "did not match": of a send or receive
     if (says(text, " within ") && says(text, "--timeout") && !says(text, " did not match "))
       fail("a rank does not come to a collective in time: it loops, waits, or is slow",
-           text.substr(0, text.find(". If ")));
+           without_advice(text));
   if (record.texts.contains("error")) fail_of_error(record.texts["error"], limits.memory);
   return record;
 }

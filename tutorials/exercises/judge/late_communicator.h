@@ -1,4 +1,5 @@
-// What a student's code communicates with: each result arrives when its Work is waited for.
+// What a student's code communicates with: only what its exercise needs, and each result of a
+// collective arrives when its Work is waited for.
 #pragma once
 
 #include <memory>
@@ -8,20 +9,45 @@
 
 namespace zl::exercises {
 
+// Refuses each call that a derived class does not carry out.
+class LimitedCommunicator : public Communicator {
+ protected:
+  // `needed`: the calls that the exercise needs, for the sentence about another one.
+  LimitedCommunicator(int rank, int size, EventStream& events, const char* needed)
+      : Communicator(rank, size, events), needed_(needed) {}
+
+  [[noreturn]] void refuse(const Call& call) const {
+    throw std::invalid_argument(
+        str("do not call ", name(call.kind), ": this exercise needs ", needed_, " only"));
+  }
+  Work do_all_reduce(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
+  Work do_reduce_scatter(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
+  Work do_all_gather(const Tensor&, const Call& call) override { refuse(call); }
+  Work do_broadcast(const Tensor&, const Call& call) override { refuse(call); }
+  Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
+  Work do_barrier(const Call& call) override { refuse(call); }
+  Work do_send(const Tensor&, const Call& call) override { refuse(call); }
+  Work do_receive(const Tensor&, const Call& call) override { refuse(call); }
+  std::vector<std::string> do_all_gather_object(const std::string&, const Call& call) override {
+    refuse(call);
+  }
+
+ private:
+  const char* const needed_;
+};
+
 // On the CPU a collective has finished when the call returns, and code that reads too early
 // works by luck. Here a collective works on a copy, and Work::wait() copies the result back. The
 // copies are in a memory that the rank's ledger and events do not know. The transport counts each
 // call, where the student's code cannot write.
-class LateCommunicator : public Communicator {
+class LateCommunicator : public LimitedCommunicator {
  public:
-  // `needed`: the collectives that the exercise needs, for the sentence about another one.
   LateCommunicator(Communicator& transport, const Memory& rank,
                    const char* needed = "all_reduce, reduce_scatter or all_gather")
-      : Communicator(transport.rank(), transport.size(), calls_),
+      : LimitedCommunicator(transport.rank(), transport.size(), calls_, needed),
         transport_(transport),
         calls_(transport.rank()),
-        copies_(rank.device(), rank.backend(), calls_),
-        needed_(needed) {}
+        copies_(rank.device(), rank.backend(), calls_) {}
 
   // Calls of this communicator that have been waited for.
   int64_t waits() const { return waits_; }
@@ -33,9 +59,13 @@ class LateCommunicator : public Communicator {
       return transport_.all_reduce(copy, call.reduction, named(call), start);
     });
   }
-  [[noreturn]] void refuse(const Call& call) const {
-    throw std::invalid_argument(
-        str("do not call ", name(call.kind), ": this exercise needs ", needed_, " only"));
+  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
+    return late(full, [&](const Tensor& copy) {
+      return transport_.reduce_scatter(copy, call.reduction, named(call), start);
+    });
+  }
+  Work do_all_gather(const Tensor& full, const Call& call) override {
+    return late(full, [&](const Tensor& copy) { return transport_.all_gather(copy, named(call)); });
   }
 
  private:
@@ -60,28 +90,9 @@ class LateCommunicator : public Communicator {
     });
   }
 
-  Work do_reduce_scatter(const Tensor& full, const Tensor& start, const Call& call) override {
-    return late(full, [&](const Tensor& copy) {
-      return transport_.reduce_scatter(copy, call.reduction, named(call), start);
-    });
-  }
-  Work do_all_gather(const Tensor& full, const Call& call) override {
-    return late(full, [&](const Tensor& copy) { return transport_.all_gather(copy, named(call)); });
-  }
-
-  Work do_broadcast(const Tensor&, const Call& call) override { refuse(call); }
-  Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
-  Work do_barrier(const Call& call) override { refuse(call); }
-  Work do_send(const Tensor&, const Call& call) override { refuse(call); }
-  Work do_receive(const Tensor&, const Call& call) override { refuse(call); }
-  std::vector<std::string> do_all_gather_object(const std::string&, const Call& call) override {
-    refuse(call);
-  }
-
   Communicator& transport_;
   EventStream calls_;
   Memory copies_;
-  const char* const needed_;
   int64_t waits_ = 0;
 };
 

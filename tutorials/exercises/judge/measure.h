@@ -6,8 +6,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 
+#include "dist/communicator.h"
 #include "tensor/memory.h"
+#include "tensor/random.h"
 #include "tutorials/exercises/judge/record.h"
 
 namespace zl::exercises {
@@ -27,6 +30,25 @@ CheckOptions check_options(const char* const* words);
 // Of run_ranks(), whose process ends when both have passed once more after a failure. A check has
 // 10 s: ranks that wait fail after 8 s, and the report of a rank that loops comes 1 s later.
 inline constexpr std::chrono::seconds kRankTimeout{8}, kRankGrace{-7};
+
+// Numbers that follow from the seed and a check's name.
+class Draw {
+ public:
+  Draw(const std::string& check, const CheckOptions& options)
+      : stream_{options.seed, fnv1a(check)} {}
+  int64_t between(int64_t low, int64_t high) {  // both included
+    return low + int64_t(stream_.uniform(next_++) * double(high - low + 1));
+  }
+  double normal() { return stream_.normal(2 * next_++); }
+
+ private:
+  PhiloxStream stream_;
+  uint64_t next_ = 0;
+};
+
+// Runs `body` once per rank, each with a record; rank r's list "sent" becomes "sent r". What ended
+// the communication becomes texts["communication"].
+Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>& body);
 
 // Runs one check on the student's code. With step_from the record may be empty. What it throws
 // reaches the judge as texts["error"].

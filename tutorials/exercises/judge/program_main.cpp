@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <exception>
 
+#include "dist/run_ranks.h"
+#include "tensor/error.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/judge/measure.h"
 
@@ -36,6 +38,22 @@ bool write_all(const std::string& bytes) {
 }
 
 }  // namespace
+
+Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>& body) {
+  std::vector<Record> records(static_cast<size_t>(ranks));
+  Record all;
+  try {
+    run_ranks(ranks, [&](Communicator& comm) { body(comm, records[size_t(comm.rank())]); },
+              {.timeout = kRankTimeout, .grace = kRankGrace});
+  } catch (const CommunicationError& e) {
+    all.texts["communication"] = e.what();
+  }
+  for (int r = 0; r < ranks; ++r)
+    for (auto& [name, values] : records[size_t(r)].numbers)
+      all.numbers[str(name, " ", r)] = std::move(values);
+  return all;
+}
+
 }  // namespace zl::exercises
 
 // Ends with _exit(): no destructor of the student's code runs after the record is written.

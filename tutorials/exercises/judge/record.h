@@ -17,6 +17,10 @@ struct Record {
   // Throws InputError if the check did not measure it.
   const std::vector<double>& list(const std::string& name) const;
   double number(const std::string& name) const { return list(name).at(0); }
+  // Of one rank: "sent 2".
+  const std::vector<double>& of(const std::string& name, int rank) const {
+    return list(name + " " + std::to_string(rank));
+  }
 };
 
 std::string encode(const Record& record);

@@ -17,7 +17,7 @@ FlatValues floats(const std::vector<double>& values) {
 
 std::vector<FlatValues> of_ranks(const StageEvidence& e, const char* what) {
   std::vector<FlatValues> all;
-  for (int r = 0; r < e.c.ranks; ++r) all.push_back(floats(e.of_rank(what, r)));
+  for (int r = 0; r < e.c.ranks; ++r) all.push_back(floats(e.seen.of(what, r)));
   return all;
 }
 
@@ -40,8 +40,8 @@ std::string with_calls(const StageEvidence& e, const std::string& meaning) {
     return std::ranges::count(calls, f, &StageCall::function);
   };
   bool reduces = false;
-  const std::vector<double>& rows = e.of_rank("traffic", 0);
-  for (size_t at = 1; at < rows.size(); at += 5)
+  const std::vector<double>& rows = e.seen.of("traffic", 0);
+  for (size_t at = 0; at < rows.size(); at += 5)
     reduces = reduces || Purpose(int(rows[at])) == Purpose::gradient;
   if (e.c.block_twice && meaning.starts_with("in block0 only"))
     return meaning + " (block0 runs twice in each pass)";

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "autograd/ops.h"
+#include "nn/data/windows.h"
 #include "tensor/random.h"
 
 namespace zl::exercises {
@@ -74,27 +75,6 @@ class CourseModel final : public Model {
   std::vector<Unit> units_;
 };
 
-class CourseData final : public BatchSource {
- public:
-  explicit CourseData(const StageCase& c) : seed_(c.seed), vocab_(c.vocab) {}
-  Shape input_row() const override { return {kTokens}; }
-  Shape target_row() const override { return {kTokens}; }
-  void fill_rows(int64_t first, std::span<int32_t> inputs,
-                 std::span<int32_t> targets) const override {
-    fill_from(0, first, inputs);
-    fill_from(1, first, targets);
-  }
-
- private:
-  void fill_from(uint64_t stream, int64_t row, std::span<int32_t> values) const {
-    const PhiloxStream random{seed_, stream};
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = int32_t(random.uniform(uint64_t(row * kTokens) + i) * double(vocab_));
-  }
-  uint64_t seed_;
-  int64_t vocab_;
-};
-
 }  // namespace
 
 StageCase stage_case(const std::string& check, const CheckOptions& options) {
@@ -128,7 +108,10 @@ StageCase stage_case(const std::string& check, const CheckOptions& options) {
 }
 
 std::unique_ptr<BatchSource> course_data(const StageCase& c) {
-  return std::make_unique<CourseData>(c);
+  const PhiloxStream random{c.seed, 0};
+  std::string text;
+  for (uint64_t i = 0; i < 1000; ++i) text += char(random.uniform(i) * double(c.vocab));
+  return std::make_unique<Windows>(TokenData::of_text("course", text), kTokens);
 }
 
 TrainingSpec training_spec(const StageCase& c, const BatchSource& data) {

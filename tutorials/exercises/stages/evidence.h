@@ -12,15 +12,19 @@ struct StageEvidence {
   Record seen = observe();
   bool exact = options().device == DeviceKind::cpu;  // the reference is computed there
 
-  const std::vector<double>& of_rank(const char* what, int rank) const {
-    return seen.list(str(what, " ", rank));
+  std::vector<StageCall> calls(int rank) const {
+    return calls_from(seen.texts.at("calls " + std::to_string(rank)));
   }
-  std::vector<StageCall> calls(int rank) const { return calls_from(of_rank("calls", rank)); }
 };
 
 // Fails where a call of rank 0 allocates a tensor for another use of memory than it has.
 void check_uses(const StageEvidence& e);
 // Losses, gradients, norms and weights against the plain loop, in the order in which they arise.
 void check_bits(const StageEvidence& e);
+// What a rank keeps between steps, what each call allocates and frees, and the peak, against the
+// closed formulas.
+void check_rest(const StageEvidence& e);
+void check_each_call(const StageEvidence& e);
+void check_peak(const StageEvidence& e);
 
 }  // namespace zl::exercises

@@ -26,19 +26,10 @@ std::vector<double> by_use(const Bytes& bytes) {
 std::vector<double> rows_of(const CommunicationLog& log) {
   std::vector<double> all;
   for (const auto& [key, traffic] : log.rows())
-    for (const int64_t value : {int64_t(key.collective), int64_t(key.purpose), traffic.calls,
+    for (const int64_t value : {int64_t(key.purpose), int64_t(key.collective), traffic.calls,
                                 traffic.elements, traffic.sent_bytes_times_n})
       all.push_back(double(value));
   return all;
-}
-
-std::vector<int> usable_gpus() {
-  const Gpus found = find_gpus();
-  require_input(found.usable(), "no GPU can be used: ", found.problem, "; ", found.cure);
-  std::vector<int> indices;
-  for (const Gpu& gpu : found.gpus)
-    if (gpu.problem.empty()) indices.push_back(gpu.index);
-  return indices;
 }
 
 // What the ranks' threads write, each in its own place.
@@ -104,7 +95,7 @@ Record record_of(const StageCase& c, const TrainingResult& result,
     put("rest", by_use([&](MemoryUse use) { return rank.rest.live(use); }));
     put("peak", by_use([&](MemoryUse use) { return rank.rest.peak(use); }));
     put("traffic", rows_of(result.ranks[size_t(r)].log));
-    put("calls", to_numbers(rank.watched.calls));
+    record.texts[str("calls ", r)] = to_bytes(rank.watched.calls);
   }
   return record;
 }
@@ -136,7 +127,10 @@ Record measure(const std::string& check, const CheckOptions& options) {
   TrainingSpec spec = training_spec(c, *data);
   if (options.device == DeviceKind::cuda) {
     spec.device = DeviceKind::cuda;
-    spec.backends = on_gpus(usable_gpus());
+    std::vector<int> usable;
+    for (const Gpu& gpu : find_gpus().gpus)
+      if (gpu.problem.empty()) usable.push_back(gpu.index);
+    spec.backends = on_gpus(usable);
   }
   std::vector<OfRank> ranks(static_cast<size_t>(c.ranks));
   recording::Recording recording(c.ranks);

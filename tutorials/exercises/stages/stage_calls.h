@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "tensor/memory.h"
@@ -23,12 +25,14 @@ enum class StageFunction {
   reshard,
   wait
 };
-inline constexpr const char* kFunctionNames[] = {
-    "the constructor", "allocate",        "reduces_every_micro_batch",
-    "before_backward", "reduce_gradient", "after_reduce",
-    "update",          "after_update",    "unshard",
-    "reshard",         "Work::wait"};
-inline const char* name(StageFunction function) { return kFunctionNames[size_t(function)]; }
+inline const char* name(StageFunction function) {
+  static constexpr const char* names[] = {
+      "the constructor", "allocate",        "reduces_every_micro_batch",
+      "before_backward", "reduce_gradient", "after_reduce",
+      "update",          "after_update",    "unshard",
+      "reshard",         "Work::wait"};
+  return names[size_t(function)];
+}
 
 // One call.
 struct StageCall {
@@ -40,30 +44,13 @@ struct StageCall {
   std::array<int64_t, kMemoryUses> grown{}, peak{};
 };
 
-// As the numbers of a Record, and back.
-inline std::vector<double> to_numbers(const std::vector<StageCall>& calls) {
-  std::vector<double> all;
-  for (const StageCall& call : calls) {
-    for (const int64_t value : {int64_t(call.function), int64_t(call.unit), call.event, call.waits})
-      all.push_back(double(value));
-    for (const auto& by_use : {call.grown, call.peak})
-      for (const int64_t bytes : by_use) all.push_back(double(bytes));
-  }
-  return all;
+// As a text of a Record, and back.
+inline std::string to_bytes(const std::vector<StageCall>& calls) {
+  return {reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(StageCall)};
 }
-inline std::vector<StageCall> calls_from(const std::vector<double>& numbers) {
-  constexpr size_t first = 4, row = first + 2 * kMemoryUses;
-  std::vector<StageCall> calls;
-  for (auto at = numbers.begin(); numbers.end() - at >= std::ptrdiff_t(row); at += row) {
-    StageCall& call = calls.emplace_back(StageCall{.function = StageFunction(int(at[0])),
-                                                   .unit = int(at[1]),
-                                                   .event = int64_t(at[2]),
-                                                   .waits = int64_t(at[3])});
-    for (size_t use = 0; use < kMemoryUses; ++use) {
-      call.grown[use] = int64_t(at[std::ptrdiff_t(first + use)]);
-      call.peak[use] = int64_t(at[std::ptrdiff_t(first + kMemoryUses + use)]);
-    }
-  }
+inline std::vector<StageCall> calls_from(const std::string& bytes) {
+  std::vector<StageCall> calls(bytes.size() / sizeof(StageCall));
+  std::memcpy(calls.data(), bytes.data(), calls.size() * sizeof(StageCall));
   return calls;
 }
 

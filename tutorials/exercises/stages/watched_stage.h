@@ -2,6 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <new>
+#include <stdexcept>
+#include <string_view>
 
 #include "stages/stage.h"
 #include "tutorials/exercises/judge/late_communicator.h"
@@ -24,30 +27,113 @@ struct WatchedRank {
   // The rank's memory by its events: of the run, and of the call that is under way. A stage can
   // reach the rank's ledger, but not these.
   MemoryLedger memory, call_memory;
+
+  void listen(const Event& event) {
+    const bool allocates = event.kind == EventKind::allocate;
+    if (!allocates && event.kind != EventKind::release) return;
+    for (int i = 0; i < kMemoryUses; ++i) {
+      if (std::string_view(event.what) != zl::name(MemoryUse(i))) continue;
+      memory.add(MemoryUse(i), allocates ? event.bytes : -event.bytes);
+      call_memory.add(MemoryUse(i), allocates ? event.bytes : -event.bytes);
+    }
+  }
 };
 
 // Both stages hold the same units, but only this one's UnitStates are used.
 class WatchedStage final : public Stage {
+  using F = StageFunction;
+
  public:
   WatchedStage(WatchedRank& watched, std::vector<Unit>& units, Communicator& comm,
-               Memories memories, const Options& options);
+               Memories memories, const Options& options)
+      : Stage(units, comm, memories, options), watched_(watched) {
+    watched_.comm = std::make_unique<LateCommunicator>(comm, memory());
+    memory().events().listen([&watched](const Event& event) { watched.listen(event); });
+    watch(F::constructor, 0,
+          [&] { students_ = students_stage().make(units, *watched_.comm, memories, options); });
+    require(students_ != nullptr, "the function that makes the stage returns nullptr");
+  }
 
-  void allocate(UnitState& u) override;
-  bool reduces_every_micro_batch() const override;
-  void before_backward(UnitState& u) override;
-  Work reduce_gradient(UnitState& u) override;
-  void after_reduce(UnitState& u) override;
-  void update(UnitState& u, const Update& step) override;
-  Work after_update(UnitState& u) override;
-  Work unshard(UnitState& u) override;
-  void reshard(UnitState& u) override;
+  void allocate(UnitState& u) override {
+    run(F::allocate, u, [&] { students_->allocate(u); });
+  }
+  bool reduces_every_micro_batch() const override {
+    bool every = false;
+    watch(F::reduces_every_micro_batch, 0, [&] { every = students_->reduces_every_micro_batch(); });
+    return every;
+  }
+  void before_backward(UnitState& u) override {
+    run(F::before_backward, u, [&] { students_->before_backward(u); });
+  }
+  Work reduce_gradient(UnitState& u) override {
+    return started(F::reduce_gradient, u, &Stage::reduce_gradient);
+  }
+  void after_reduce(UnitState& u) override {
+    run(F::after_reduce, u, [&] { students_->after_reduce(u); });
+  }
+  void update(UnitState& u, const Update& step) override {
+    run(F::update, u, [&] { students_->update(u, step); });
+  }
+  Work after_update(UnitState& u) override {
+    return started(F::after_update, u, &Stage::after_update);
+  }
+  Work unshard(UnitState& u) override { return started(F::unshard, u, &Stage::unshard); }
+  void reshard(UnitState& u) override {
+    run(F::reshard, u, [&] { students_->reshard(u); });
+  }
 
  private:
-  class Watch;
+  // Records one call: what memory and waits gained between its begin and its end.
   template <class Body>
-  auto run(StageFunction function, const UnitState& u, const Body& body);
-  const EventStream& events() const { return watched_.comm->transport().events(); }
-  Work started_by(Work (Stage::*function)(UnitState&), StageFunction named, UnitState& u);
+  void watch(StageFunction function, int unit, const Body& body) const {
+    StageCall call{.function = function,
+                   .unit = unit,
+                   .event = watched_.comm->transport().events().appended(),
+                   .waits = -watched_.comm->waits()};
+    MemoryLedger& now = watched_.call_memory;
+    now.reset_peak();
+    const MemoryLedger before = now;
+    body();
+    call.waits += watched_.comm->waits();
+    for (int i = 0; i < kMemoryUses; ++i) {
+      const int64_t live = before.live(MemoryUse(i));
+      call.grown[size_t(i)] = now.live(MemoryUse(i)) - live;
+      call.peak[size_t(i)] = now.peak(MemoryUse(i)) - live;
+    }
+    watched_.calls.push_back(call);
+  }
+
+  // What the student's function throws gets its name and the unit's. A CommunicationError names the
+  // call, and the first error of all ranks is reported.
+  template <class Body>
+  void run(StageFunction function, UnitState& u, const Body& body) {
+    const bool pending = u.unshard_work.pending();
+    try {
+      watch(function, u.unit->index, body);
+      // A Work in it would run when no call is watched.
+      require(u.unshard_work.pending() == pending, "u.unshard_work is kept by the schedule");
+    } catch (const std::exception& e) {
+      const std::string text = e.what();
+      if (dynamic_cast<const CommunicationError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e) ||
+          text.starts_with("not written yet"))
+        throw;
+      const bool undefined = text.find("undefined tensor") != std::string::npos;
+      throw std::runtime_error(str(exercises::name(function), "(", u.name(), "): ", text,
+                                   undefined ? ": a buffer of u does not exist at this time" : ""));
+    }
+  }
+
+  Work started(StageFunction function, UnitState& u, Work (Stage::*start)(UnitState&)) {
+    Work work;
+    run(function, u, [&] { work = (students_.get()->*start)(u); });
+    if (!work.pending()) return work;
+    return Work([this, &u, begun = std::make_shared<Work>(std::move(work))] {
+      run(F::wait, u, [&] {
+        Work all = std::move(*begun);  // with what it holds
+        all.wait();
+      });
+    });
+  }
 
   WatchedRank& watched_;
   std::unique_ptr<Stage> students_;

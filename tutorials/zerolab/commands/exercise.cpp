@@ -25,19 +25,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr SmallFile kExerciseFile{"exercise", 1 << 20};
 
-constexpr const char* kListFooter =
-    "Each exercise is one C++ file that you complete. They build on each other: begin with 01.";
-
 constexpr const char* kStartFooter =
     R"(Copies two files into DIR, which is created if needed: NN_name.md, the task, and NN_name.cpp,
 the file to complete. No file is replaced.
 
-  zerolab exercise start 05 work   into the folder work
-
 Exit codes: 0 fine, 2 usage, or a file is there already, 74 a file could not be written)";
-
-constexpr const char* kHintFooter =
-    "Hints go from gentle to nearly the answer. Each one ends with the command for the next one.";
 
 struct ExerciseCommand {
   std::string which, folder;
@@ -71,7 +63,6 @@ int list(const ExerciseCommand& command) {
   return kFine;
 }
 
-// For a shell: 'my file.cpp' in quotes, file.cpp as it is.
 int start(const ExerciseCommand& command) {
   if (command.which.empty() || command.folder.empty())
     throw UsageError("which exercise, into which folder? write: zerolab exercise start NN DIR");
@@ -89,11 +80,11 @@ int start(const ExerciseCommand& command) {
   if (!fs::is_directory(folder, error) && !fs::create_directory(folder, error) && error)
     throw OutputError(
         str("the folder '", command.folder, "' cannot be created: ", error.message()));
-  OutputFile task_out(task, "", false), file_out(file, "", false);
-  task_out.write_text(read_small_file(from + "task.md", kExerciseFile));
-  file_out.write_text(read_small_file(from + "start.cpp", kExerciseFile));
-  task_out.commit();
-  file_out.commit();
+  for (const auto& [to, text] : {std::pair{task, "task.md"}, {file, "start.cpp"}}) {
+    OutputFile out(to, "", false);
+    out.write_text(read_small_file(from + text, kExerciseFile));
+    out.commit();
+  }
   const std::string next =
       exercise_command("check " + two_digits(exercise) + " " + shell_word(command.folder));
   std::printf("%s\n  %s  the task: read it first\n  %s  the file to complete\nnext: %s\n",
@@ -140,7 +131,8 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
 
   Flags all(exercise, invocation, "list", "the exercises", [command] { return list(*command); });
   all.toggle("--json", "print one JSON document instead of text", command->json);
-  all.footer(kListFooter);
+  all.footer(
+      "Each exercise is one C++ file that you complete. They build on each other: begin with 01.");
 
   Flags begin(exercise, invocation, "start", "copy the task and the file to complete into a folder",
               [command] { return start(*command); });
@@ -154,7 +146,9 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
   help.name("NN", "", kWhich, command->which);
   help.value("K", "", "which of its hints (default 1)",
              [command](const auto& text) { command->hint = read_count(text, 1); });
-  help.footer(kHintFooter);
+  help.footer(
+      "Hints go from gentle to nearly the answer. Each one ends with the command for the next "
+      "one.");
 
   add_exercise_pack(exercise, invocation);
 }

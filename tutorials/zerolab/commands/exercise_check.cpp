@@ -35,8 +35,7 @@ one .cpp file. A file that is missing or refused gets 0 points and the reason, a
 The CSV file gets a row after each student, so that Ctrl-C keeps the rows that are finished.
 
   zerolab exercise check 05                        05_zero1.cpp in this folder
-  zerolab exercise check 05 work                   work/05_zero1.cpp
-  zerolab exercise check 06 work --step            with the memory of all ranks at each event
+  zerolab exercise check 06 work --step            event by event
   zerolab exercise check 05 --all submissions --csv grades.csv
 
 Exit codes: 0 all points (with --all: all files were graded), 1 not all points, 2 usage, no such
@@ -98,9 +97,8 @@ Submission submission_in(const std::string& folder, const std::string& name,
   if (sources.empty()) return {student, "", "there is no file " + name};
   if (sources.size() > 1)
     return {student, "", str("there are ", sources.size(), " .cpp files, but no ", name)};
-  const bool plain = fs::is_regular_file(fs::symlink_status(sources[0], error));
-  return {student, sources[0],
-          plain ? "" : "it is a link, a folder or a pipe; a plain file is needed"};
+  if (fs::is_regular_file(fs::symlink_status(sources[0], error))) return {student, sources[0], ""};
+  return {student, sources[0], "it is a link, a folder or a pipe; a plain file is needed"};
 }
 
 // What FILE means: a file, or the folder that holds it.
@@ -121,12 +119,12 @@ Submission submission_of(const CheckCommand& command, const Exercise& exercise) 
 
 // What to type after a failure; "" if there are no hints and no events.
 std::string next_command(const CheckCommand& command, const Exercise& exercise) {
-  const bool hints = !hints_file(exercise).empty(),
-             step = exercise.records_events() && !command.step;
-  return (hints ? exercise_command("hint " + two_digits(exercise)) : "") +
-         (hints && step ? ", or " : "") +
-         (step ? "repeat the command with --step: it shows the first failed check event by event"
-               : "");
+  std::string next;
+  if (!hints_file(exercise).empty()) next = exercise_command("hint " + two_digits(exercise));
+  if (exercise.records_events() && !command.step)
+    next += str(next.empty() ? "" : ", or ", "repeat the command with --step: it shows the first ",
+                "failed check event by event");
+  return next;
 }
 
 void write_file(const std::string& path, const std::string& text, bool force) {
@@ -206,21 +204,21 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
   require_machine(command, toolchain);
   const std::string csv = printable_line(command.csv);
   Progress progress(int64_t(all.size()), command.quiet);
-  std::vector<std::string> grades;
-  std::string text;  // of the CSV file
-  size_t rows = 0;
+  std::vector<std::string> grades;  // whose rows are in the CSV file
+  std::string text;                 // of that file
   try {
     for (const Submission& submission : all) {
       progress.item(printable_line(submission.student));
       if (interrupt_requested()) throw Interrupted();
-      grades.push_back(grade_student(command, exercise, toolchain, submission));
-      if (rows == 0) text = csv_names(grades[0]);
+      const std::string grade = grade_student(command, exercise, toolchain, submission);
+      if (grades.empty()) text = csv_names(grade);
       // The whole file again: a row that is in it stays, whatever happens later.
-      write_file(command.csv, text += csv_row(grades[rows]), command.force || rows > 0);
-      ++rows;
+      write_file(command.csv, text += csv_row(grade), command.force || !grades.empty());
+      grades.push_back(grade);
     }
   } catch (...) {
     progress.clear();
+    const size_t rows = grades.size();
     const std::string kept =
         rows == 0 ? " was not written" : str(" has ", rows, " of ", all.size(), " rows");
     std::fprintf(stderr, "zerolab: grading ended at student '%s'; %s%s\n",
@@ -229,7 +227,7 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
   }
   progress.clear();
   std::printf("%s%s: %s, one per student\n", grades_text(grades).c_str(), csv.c_str(),
-              plural(int64_t(rows), "row").c_str());
+              plural(int64_t(grades.size()), "row").c_str());
   return kFine;
 }
 

@@ -27,11 +27,9 @@ constexpr const char* kExercisePackFooter =
 zerolab, without Git's history, builds and hidden files. Solutions, tests, variants of the stages
 and pages that print solutions are left out; stages/zero1.cpp, zero2.cpp and zero3.cpp are replaced
 by the files that students complete, so that the tree builds. The archive's README.md ends with a
-list of what is left out. Catch2, which the judge needs, is added as this zerolab was built with it.
-The same tree always gives the same bytes. GNU tar and gzip do the packing.
+list of what is left out. Catch2, which the judge needs, is added.
 
   zerolab exercise pack course.tar.gz
-  zerolab exercise pack course.tar.gz --no-hints
   zerolab exercise pack teachers.tar.gz --with-solutions
 
 Exit codes: 0 fine, 2 usage, or the file exists, 74 the file could not be written)";
@@ -57,6 +55,7 @@ struct Change {
 };
 constexpr Change kChanges[] = {
     {"README.md", "tutorials/exercises/student.md", "the first page of a student"},
+    {"AGENTS.md", "tutorials/exercises/tutor.md", "asks AI tools to tutor and not to solve"},
     {"stages/zero1.cpp", "tutorials/exercises/05_zero1/start.cpp", "solves exercise 05"},
     {"stages/zero2.cpp", "tutorials/exercises/06_zero2/start.cpp", "solves exercise 06"},
     {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp", "solves exercise 07"},
@@ -70,6 +69,7 @@ constexpr Change kChanges[] = {
     {"tutorials/README.md", nullptr, "its tour leads through the solutions"},
     {"tutorials/gdb/README.md", nullptr, "its example prints a line of zero1.cpp"},
     {"tutorials/exercises/README.md", nullptr, "the teacher's guide"},
+    {"tutorials/exercises/instructor.md", nullptr, "the teacher's guide"},
     {"tutorials/exercises/student.md", nullptr, "is README.md now"},
     {"tests/", nullptr, "the tests of zerolab hold solutions"},
     {"CONTRIBUTING.md", nullptr, "for developers of zerolab"},
@@ -92,6 +92,10 @@ class Staging {
       for (const char* part : kTeachersParts) put_part(source_ / part);
     for (const Change& change : command.changes)
       if (change.by != nullptr) put(source_ / change.by, change.path);
+    for (const auto& made : fs::directory_iterator(toolchain.exercises))  // of solutions
+      if (!command.with_solutions && fs::exists(made.path() / "start.cpp"))
+        put(made.path() / "start.cpp",
+            "tutorials/exercises" / made.path().filename() / "start.cpp");
     if (!command.changes.empty()) list_changes();
     put_catch2();
   }
@@ -102,11 +106,11 @@ class Staging {
   void put(const fs::path& from, const fs::path& to) {
     std::error_code error;
     fs::create_directories((tree_ / to).parent_path(), error);
-    if (!error) fs::copy_file(from, tree_ / to, error);
+    files_ += !fs::exists(tree_ / to);
+    if (!error) fs::copy_file(from, tree_ / to, fs::copy_options::overwrite_existing, error);
     if (error)
       throw OutputError(
           str("'", from.string(), "' cannot be copied to '", to.string(), "': ", error.message()));
-    ++files_;
   }
 
   // A file or a folder, without what the changes name.

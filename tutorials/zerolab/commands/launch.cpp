@@ -133,7 +133,7 @@ saves a checkpoint. With --backend mpi the mpirun of the MPI that zerolab was bu
 ranks, and ends the others when a process fails.
 
 --share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise; data goes over
-sockets: tutorials/reference/lab_machines.md.
+sockets: tutorials/reference/machines.md.
 
 Examples:
   zerolab launch -n 3 -- train --backend mpi --model tiny

@@ -1,0 +1,169 @@
+// The bytes of exercises 05 to 07 are expected by the closed formulas.
+#include <cmath>
+
+#include "stages/predict/closed_form.h"
+#include "tutorials/exercises/stages/evidence.h"
+#include "tutorials/zerolab/cli/number_text.h"
+
+namespace zl::exercises {
+namespace {
+
+using cli::with_commas;
+using F = StageFunction;
+
+const char* plural(MemoryUse use) {
+  return use == MemoryUse::parameter         ? "parameters"
+         : use == MemoryUse::gradient        ? "gradients"
+         : use == MemoryUse::optimizer_state ? "optimizer state"
+         : use == MemoryUse::master_weights  ? "master weights"
+                                             : name(use);
+}
+
+// What a right stage allocates.
+struct RightBytes {
+  explicit RightBytes(const StageCase& of) : c(of) {
+    const auto data = course_data(c);
+    const TrainingSpec spec = training_spec(c, *data);
+    const auto model = spec.new_model();
+    for (const Unit& unit : model->units()) names.push_back(unit.name);
+    full = padded_unit_sizes(model->units(), c.ranks);
+    optimizer = optimizer_bytes(spec.engine.optimizer, c.dtype);
+    steady = predict({.options = spec.engine, .ranks = c.ranks, .units = full}).device;
+  }
+
+  // [B] by which a call makes a use of memory grow.
+  int64_t growth(const StageCall& call, MemoryUse use) const {
+    const int64_t n = full[size_t(call.unit)], shard = n / c.ranks,
+                  bytes = n * int64_t(size_of(c.dtype));
+    const bool allocates = call.function == F::allocate, parameter = use == MemoryUse::parameter,
+               sharded = parameter ? c.stage == StageKind::zero3 : shards_gradient(c.stage);
+    if (use == MemoryUse::optimizer_state) return allocates ? optimizer.state * shard : 0;
+    if (use == MemoryUse::master_weights) return allocates ? optimizer.master * shard : 0;
+    if (!parameter && use != MemoryUse::gradient) return 0;
+    if (allocates) return sharded ? bytes / c.ranks : bytes;
+    if (sharded && call.function == (parameter ? F::unshard : F::before_backward)) return bytes;
+    return sharded && call.function == (parameter ? F::reshard : F::after_reduce) ? -bytes : 0;
+  }
+
+  const StageCase& c;
+  std::vector<std::string> names;
+  std::vector<int64_t> full;  // [n] of each unit, padded
+  OptimizerBytes optimizer;
+  Prediction::PoolBytes steady;
+};
+
+// "frees no gradients, must free 24,192 B".
+std::string growth_text(int64_t is, int64_t must, const std::string& what) {
+  const auto verb = [](int64_t bytes) { return bytes < 0 ? "free" : "allocate"; };
+  const std::string right =
+      must == 0 ? "must not" : str("must ", verb(must), " ", with_commas(std::abs(must)), " B");
+  if (is == 0) return str(verb(must), "s no ", what, ", ", right);
+  return str(verb(is), "s ", with_commas(std::abs(is)), " B of ", what, ", ", right);
+}
+
+// The first call that allocates or frees another number of bytes than it should.
+struct WrongCall {
+  std::string meaning;  // empty: there is none
+  int64_t event = 0;
+  std::string where(int rank) const { return str("first at event ", event, " of rank ", rank); }
+};
+
+std::string wrong_in(const StageCall& call, MemoryUse use, const RightBytes& right,
+                     const std::vector<StageCall>& calls) {
+  const auto more = [&](const StageCall& one, MemoryUse of) {
+    return one.grown[size_t(of)] - right.growth(one, of);
+  };
+  const int64_t is = call.grown[size_t(use)], must = right.growth(call, use),
+                peak = call.peak[size_t(use)];
+  if (is != must)
+    for (int i = 0; i < kMemoryUses; ++i)
+      if (const MemoryUse other = MemoryUse(i); more(call, other) == must - is) {
+        const MemoryUse wrong = is > must ? use : other, wanted = is > must ? other : use;
+        return str("allocates ", plural(wanted), " as MemoryUse::", name(wrong),
+                   ", must be MemoryUse::", name(wanted));
+      }
+  std::string later;
+  for (const StageCall& one : calls)
+    if (is == 0 && must < 0 && one.unit == call.unit && one.grown[size_t(use)] < 0 &&
+        more(one, use) < 0)
+      later = str(": ", name(one.function), " frees them, which is too late");
+  if (is != must) return growth_text(is, must, plural(use)) + later;
+  if (peak <= std::max<int64_t>(0, must)) return "";
+  return str("allocates ", with_commas(peak), " B of ", plural(use),
+             " and frees them again, must allocate ",
+             must <= 0 ? "none" : with_commas(must) + " B");
+}
+
+WrongCall first_wrong_call(const StageEvidence& e, const RightBytes& right, int rank) {
+  const std::vector<StageCall> calls = e.calls(rank);
+  for (const StageCall& call : calls)
+    for (int i = 0; i < kMemoryUses; ++i)
+      if (const std::string what = wrong_in(call, MemoryUse(i), right, calls); !what.empty()) {
+        const bool has_unit =
+            call.function != F::constructor && call.function != F::reduces_every_micro_batch;
+        const std::string unit = has_unit ? "(" + right.names[size_t(call.unit)] + ")" : "";
+        return {name(call.function) + unit + " " + what, call.event};
+      }
+  return {};
+}
+
+// What a wrong number of bytes between steps means; `must` is right with N ranks.
+std::string meaning_at_rest(const std::string& what, int64_t is, int64_t must, int N) {
+  if (must == 0) return str("a rank keeps ", what, " between steps, must keep none");
+  if (is == 0) return str("a rank keeps no ", what, " between steps");
+  if (is == must * N) return what + " in full: only 1/N of it is this rank's to keep";
+  if (is * N == must) return what + " as a shard only: this stage replicates them";
+  if (is == must * (N + 1))
+    return what + " both in full and as a shard: the full tensor must not exist between steps";
+  return what + ": a rank keeps the wrong number of bytes between steps";
+}
+
+}  // namespace
+
+void check_uses(const StageEvidence& e) {
+  const WrongCall call = first_wrong_call(e, RightBytes(e.c), 0);
+  if (call.meaning.find(" as MemoryUse::") != std::string::npos)
+    fail(call.meaning, call.where(0), call.event);
+}
+
+void check_each_call(const StageEvidence& e) {
+  const RightBytes right(e.c);
+  for (int r = 0; r < e.c.ranks; ++r)
+    if (const WrongCall call = first_wrong_call(e, right, r); !call.meaning.empty())
+      fail(call.meaning, call.where(r), r == 0 ? call.event : 0);
+}
+
+void check_rest(const StageEvidence& e) {
+  const RightBytes right(e.c);
+  for (int r = 0; r < e.c.ranks; ++r)
+    for (int i = 0; i < kMemoryUses; ++i) {
+      const std::string what = plural(MemoryUse(i));
+      const auto is = int64_t(e.seen.of("rest", r)[size_t(i)]);
+      const int64_t must = right.steady.rest_of(MemoryUse(i));
+      if (is == must) continue;
+      const WrongCall call = first_wrong_call(e, right, r);
+      fail(meaning_at_rest(what, is, must, e.c.ranks),
+           str("rank ", r, " of ", e.c.ranks, " keeps ", with_commas(is), " B of ", what,
+               ", must keep ", with_commas(must), " B",
+               call.meaning.empty() ? "" : "\n" + call.where(r) + ": " + call.meaning),
+           r == 0 ? call.event : 0);
+    }
+}
+
+void check_peak(const StageEvidence& e) {
+  check_each_call(e);
+  const RightBytes right(e.c);
+  for (int r = 0; r < e.c.ranks; ++r)
+    for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::gradient,
+                                MemoryUse::optimizer_state, MemoryUse::master_weights}) {
+      const auto is = int64_t(e.seen.of("peak", r)[size_t(use)]);
+      const int64_t must = right.steady.peak_of(use);
+      if (is != must)
+        fail(str("the peak of ", plural(use), " is ", with_commas(std::abs(is - must)), " B too ",
+                 is > must ? "high" : "low"),
+             str("rank ", r, " of ", e.c.ranks, " holds ", with_commas(is), " B at the peak, must ",
+                 "hold ", with_commas(must), " B"));
+    }
+}
+
+}  // namespace zl::exercises
