@@ -257,7 +257,7 @@ Exit codes: 0 all equal and as predicted, 1 not so, 2 usage, 3 no stage fits, 4 
 The two pairs differ by rounding because they sum in different orders. With several micro-batches
 zero2 and zero3 run together, and the gradient of each stage's first step must be within rounding of
 ddp's. Activations, workspace and the total are compared with a dry run. Ψ is the number of
-parameters, N the number of ranks. tutorials/reference has variants.md, and variants.md on --as.
+parameters, N the number of ranks. See tutorials/reference/variants.md.
 With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
 hidden behind computation, and how much is exposed.
 With --reproducible the four stages promise the same bits whatever N and A are, as long as N × A is

@@ -122,6 +122,8 @@ function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
+const MOST_ROWS = 2000;
+
 // `rows`: lists of texts, numbers and quantities; `file`: name of the CSV file, whose bytes are
 // exact. The table is built when it opens.
 function numberTable(title, headings, rows, file, open = false) {
@@ -131,8 +133,9 @@ function numberTable(title, headings, rows, file, open = false) {
   const details = html("details", {ontoggle: () => {
     if (!box.childElementCount) box.append(html("table", {},
       html("tr", {}, headings.map((heading) => html("th", {scope: "col"}, heading))),
-      rows.map((row) => html("tr", {}, row.map(cell)))));
-  }}, html("summary", {}, title), box,
+      rows.slice(0, MOST_ROWS).map((row) => html("tr", {}, row.map(cell)))));
+  }}, html("summary", {}, title), box, rows.length <= MOST_ROWS ? ""
+    : note(`The first ${commas(MOST_ROWS)} of ${commas(rows.length)} rows. The file has all.`),
   html("button", {type: "button", onclick: () => download(file, csvText([headings, ...rows]))},
     `Download ${file}`));
   details.open = open;
