@@ -23,6 +23,7 @@ struct Program {
 constinit Program programs[] = {
     {"bench", "speed of the machine, collectives, kernels and steps"},
     {"exercise", "write the stages yourself, and grade them"},
+    {"check", "your own run of PyTorch or DeepSpeed beside the prediction"},
 };
 
 }  // namespace
