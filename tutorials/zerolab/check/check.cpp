@@ -6,7 +6,10 @@
 namespace zl::cli {
 namespace {
 
-void add_check(CLI::App& check, Invocation& invocation) { add_check_traffic(check, invocation); }
+void add_check(CLI::App& check, Invocation& invocation) {
+  add_check_traffic(check, invocation);
+  add_check_losses(check, invocation);
+}
 
 [[maybe_unused]] const bool check_is_here = have_program("check", add_check);
 

@@ -1,8 +1,7 @@
-// Traces and flight recorders: JSON that may be larger than memory, so that only one event at a
-// time becomes a value.
+// Traces and flight recorders: JSON that may be larger than memory, so that one event at a time
+// becomes a value.
 
 #include <algorithm>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
@@ -13,178 +12,71 @@ namespace {
 
 using Value = nlohmann::json;
 
-// ---- one event after the other -----------------------------------------------------------------
+// Of an object; null, "" or `missing` if it is not there or of another type.
+Value part(const Value& object, const char* key) {
+  return object.is_object() ? object.value(key, Value()) : Value();
+}
+std::string text(const Value& value) { return value.is_string() ? value.get<std::string>() : ""; }
+double real(const Value& object, const char* key, double missing = 0) {
+  const Value found = part(object, key);
+  return found.is_number() ? found.get<double>() : missing;
+}
+Value first(const Value& list) { return list.is_array() && !list.empty() ? list[0] : Value(); }
 
-// Calls `element` with each value of the lists "traceEvents" and "entries" of an object, or of a
-// list; what `header` names becomes a part of it. Of an event that is not `wanted` by its category
-// and name, "args" are left out: nearly all of a trace is that.
-class Events : public nlohmann::json_sax<Value> {
- public:
-  std::function<void(const std::string& list, const Value& element)> element;
-  std::function<bool(const Value& element)> wanted;
-  Value header = Value::object();
-  std::string problem;
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(int64_t value) override { return add(value); }
-  bool number_unsigned(uint64_t value) override { return add(value); }
-  bool number_float(double value, const std::string&) override { return add(value); }
-  bool string(std::string& value) override { return add(std::move(value)); }
-  bool binary(Value::binary_t&) override { return false; }
-  bool start_object(size_t) override { return begin(Value::object()); }
-  bool start_array(size_t) override { return begin(Value::array()); }
-  bool end_object() override { return end(); }
-  bool end_array() override { return end(); }
-  bool key(std::string& name) override {
-    if (open_.empty())
-      top_ = name;
-    else
-      name_ = name;
-    skipped_ = (open_.empty() && depth_ == 1 && !is_list() && !kept()) ||
-               (open_.size() == 1 && is_list() && name == "args" && !wanted(element_));
-    return true;
-  }
-  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception& e) override {
-    problem = str("is no JSON from byte ", at, " on (", e.what(), ")");
-    return false;
-  }
-
- private:
-  bool is_list() const { return top_ == "traceEvents" || top_ == "entries"; }
-  bool kept() const {
-    return top_ == "distributedInfo" || top_ == "otherData" || top_ == "pg_config" ||
-           top_ == "rank";
-  }
-  // Elements begin here: inside a list, whose own begin makes no value.
-  bool in_list() const { return open_.empty() && is_list() && depth_ == (root_is_list_ ? 1 : 2); }
-
-  bool add(Value value) {
-    if (inside_ > 0 || skipped_) {
-      skipped_ = inside_ > 0;
-      return true;
-    }
-    if (open_.empty())
-      return in_list() ? done(value) : kept() ? (header[top_] = value, true) : true;
-    Value& parent = *open_.back();
-    if (parent.is_array())
-      parent.push_back(std::move(value));
-    else
-      parent[name_] = std::move(value);
-    return true;
-  }
-  bool begin(Value value) {
-    if (++depth_ > 100) return problem = "is nested more than 100 deep", false;
-    if (inside_ > 0 || skipped_) return ++inside_, true;
-    if (depth_ == 1) {
-      root_is_list_ = value.is_array();
-      if (root_is_list_) top_ = "traceEvents";
-      return true;
-    }
-    if (open_.empty()) {
-      if (is_list() && depth_ == 2 && !root_is_list_) return true;
-      Value& place = is_list() ? element_ : header[top_];
-      place = std::move(value);
-      open_.push_back(&place);
-      return true;
-    }
-    Value& parent = *open_.back();
-    if (parent.is_array())
-      parent.push_back(std::move(value));
-    else
-      parent[name_] = std::move(value);
-    open_.push_back(parent.is_array() ? &parent.back() : &parent[name_]);
-    return true;
-  }
-  bool end() {
-    --depth_;
-    if (inside_ > 0) return skipped_ = --inside_ > 0, true;
-    if (open_.empty()) return true;
-    open_.pop_back();
-    return !open_.empty() || !is_list() || done(element_);
-  }
-  bool done(const Value& value) { return element(top_, value), true; }
-
-  std::string top_, name_;  // the keys of the outermost object, and of the innermost open one
-  Value element_;
-  std::vector<Value*> open_;
-  int depth_ = 0, inside_ = 0;  // of all; of what is skipped
-  bool root_is_list_ = false, skipped_ = false;
-};
-
-// ---- their fields ------------------------------------------------------------------------------
-
-// [n] of "Input Dims": a tensor's shape, or a list of those. -1: no tensor.
+// [n] Of a tensor's shape, or of a list of those. -1: no tensor.
 int64_t elements_of(const Value& shape) {
   if (!shape.is_array()) return -1;
   int64_t product = 1, sum = 0;
   for (const Value& part : shape)
     if (part.is_array())
-      sum += std::max<int64_t>(0, elements_of(part));
+      sum += elements_of(part);
     else if (part.is_number_integer())
       product *= part.get<int64_t>();
-  return !shape.empty() && shape[0].is_array() ? sum : product;
+  return first(shape).is_array() ? sum : product;
 }
-
-std::string text(const Value& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && found != object.end() && found->is_string()
-             ? found->get<std::string>()
-             : "";
-}
-double real(const Value& object, const char* key, double missing = 0) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && found != object.end() && found->is_number() ? found->get<double>()
-                                                                           : missing;
-}
-Value part(const Value& object, const char* key) {
-  return object.is_object() ? object.value(key, Value()) : Value();
-}
-
-struct Span {
-  double begin, end;
-  int rank = 0;
-  std::string name = "";
-  bool has(double time) const { return begin <= time && time < end; }
-};
 
 bool shards(const std::string& collective) {
   return collective == "all_gather" || collective == "reduce_scatter";
 }
 
-struct Timed : SeenCall {
-  double time;
+struct Span {
+  double begin, end;
+  int rank;
+  std::string name;
+  bool has(double time) const { return begin <= time && time < end; }
 };
-
-// ---- the formats -------------------------------------------------------------------------------
+struct Timed : SeenCall {
+  double time = 0;
+};
 
 class JsonReader {
  public:
   explicit JsonReader(const std::string& path) : path_(path) {}
 
-  static bool wanted(const Value& e) {
-    const std::string category = text(e, "cat"), name = text(e, "name");
-    return category == "collective" ||
-           (category == "cpu_op" && (name.starts_with("c10d::") || name == "record_param_comms")) ||
-           (category == "user_annotation" && name.starts_with("gloo:"));
-  }
-
-  void element(const std::string& list, const Value& e) {
-    if (list == "entries") return recorded(e);
-    const std::string category = text(e, "cat"), name = text(e, "name");
+  // One event of a list "traceEvents" or "entries".
+  void event(const Value& e) {
+    ++events_;
+    if (e.is_object() && e.contains("profiling_name")) return recorded(e);
+    const std::string category = text(part(e, "cat")), name = text(part(e, "name"));
+    const Value args = part(e, "args");
     const double begin = real(e, "ts");
     const Span span{begin, begin + real(e, "dur"), int(real(e, "pid")), name};
     if (category == "phase") phases_.push_back(span);
-    if (category == "collective" && text(e, "ph") == "X") ours(e, span);
+    if (category == "collective" && args.contains("kind")) ours(args, span);
     if (category == "user_annotation" && name.starts_with("ProfilerStep")) steps_.push_back(span);
-    if (category == "user_annotation" && name.starts_with("gloo:")) gloo(part(e, "args"));
+    if (category == "user_annotation" && name.starts_with("gloo:"))
+      types_[elements_of(first(part(args, "Input Dims")))] =
+          our_type(text(first(part(args, "Input type"))));
     if (category != "cpu_op") return;
     if (name.starts_with("_c10d_functional::")) functional_.push_back(span);
-    if (name.starts_with("c10d::")) c10d(part(e, "args"), span);
-    if (name == "record_param_comms") comms(part(e, "args"), span);
+    if (name.starts_with("c10d::")) c10d(args, span);
+    if (name == "record_param_comms") comms(args, span);
   }
 
   Recording finish(const Value& header) {
+    require_input(events_ > 0, "'", path_,
+                  "' is JSON, but no trace (\"traceEvents\") and no flight ",
+                  "recorder (\"entries\") with an event");
     const Value info = part(header, "distributedInfo");
     all_.ranks = int(real(info, "world_size", real(part(header, "otherData"), "ranks")));
     if (!ours_.empty())
@@ -198,167 +90,146 @@ class JsonReader {
 
  private:
   // zerolab's own --trace: a process of the timeline is a rank.
-  void ours(const Value& e, const Span& span) {
-    const Value args = part(e, "args");
+  void ours(const Value& args, const Span& span) {
     const auto n = int64_t(real(args, "count")), bytes = int64_t(real(args, "bytes"));
     const int64_t size = n > 0 ? bytes / n : 0;
-    const char* type = size == 4 ? "f32" : size == 8 ? "f64" : size == 2 ? "16-bit" : "";
-    ours_.push_back({{.rank = span.rank,
-                      .collective = text(args, "kind"),
-                      .elements = n,
-                      .dtype = type,
-                      .name = text(args, "name")},
-                     span.begin});
+    Timed& call = ours_.emplace_back();
+    call.rank = span.rank, call.time = span.begin, call.elements = n;
+    call.collective = text(part(args, "kind")), call.name = text(part(args, "name"));
+    call.dtype = size == 4 ? "f32" : size == 8 ? "f64" : size == 2 ? "16-bit" : "";
   }
   // A step ends with its phase "step"; an evaluation belongs to none.
   void finish_ours() {
     all_.kind = "trace of zerolab";
-    for (const Timed& call : ours_) {
-      SeenCall& seen = all_.calls.emplace_back(call);
+    for (Timed& call : ours_) {
       int ended = 0;
-      bool trains = false;
-      for (const Span& phase : phases_)
-        if (phase.rank == call.rank) {
-          ended += phase.name == "step" && phase.end <= call.time;
-          trains |= phase.has(call.time) &&
-                    (phase.name == "forward" || phase.name == "backward" || phase.name == "step");
-        }
-      seen.step = trains ? ended : -1;
+      for (const Span& phase : phases_) {
+        if (phase.rank != call.rank) continue;
+        ended += phase.name == "step" && phase.end <= call.time;
+        if (phase.has(call.time) && phase.name != "data" && phase.name != "evaluation")
+          call.step = 0;
+      }
+      if (call.step == 0) call.step = ended;
+      all_.calls.push_back(call);
     }
     for (const Span& phase : phases_) all_.steps[phase.rank] += phase.name == "step";
   }
 
-  // PyTorch on CPUs: the types of lists are those of gloo's events, which repeat the calls.
-  void gloo(const Value& args) {
-    const Value shapes = part(args, "Input Dims"), types = part(args, "Input type");
-    if (shapes.is_array() && !shapes.empty() && types.is_array() && !types.empty() &&
-        types[0].is_string())
-      types_[elements_of(shapes[0])] = our_type(types[0].get<std::string>());
-  }
+  // PyTorch on CPUs. gloo's events repeat the calls, with the types that lists of tensors lack.
   void c10d(const Value& args, const Span& span) {
-    const Value shapes = part(args, "Input Dims"), types = part(args, "Input type");
-    Timed call{{.collective = our_name(span.name.substr(6)), .name = span.name}, span.begin};
-    // Of the list forms, "allgather_" and "reduce_scatter_", one side is a list of lists, which is
-    // not shown: the other is a shard.
-    const int64_t first = shapes.is_array() && !shapes.empty() ? elements_of(shapes[0]) : -1,
-                  second = first >= 0 && shapes.size() > 1 ? elements_of(shapes[1]) : -1;
-    const bool list = first >= 0 && (shapes[0].empty() || (shapes.size() > 1 && shapes[1].empty()));
-    call.elements = first;
-    if (shards(call.collective) && list && second >= 0) {
-      call.elements = shapes[0].empty() ? second : first;
-      call.group = -1;
-    } else if (shards(call.collective) && second > 0) {
-      call.elements = std::max(first, second);
-      call.group = int(call.elements / std::max<int64_t>(1, std::min(first, second)));
-    }
-    if (types.is_array() && !types.empty() && types[0].is_string())
-      call.dtype = our_type(types[0].get<std::string>());
-    if (call.collective == "barrier") call.elements = 0;
-    c10d_.push_back(std::move(call));
+    const Value shapes = part(args, "Input Dims");
+    Timed& call = c10d_.emplace_back();
+    call.name = span.name, call.time = span.begin;
+    call.collective = our_name(span.name.substr(6));
+    call.dtype = our_type(text(first(part(args, "Input type"))));
+    call.elements = call.collective == "barrier" ? 0 : elements_of(first(shapes));
+    if (!shards(call.collective) || !shapes.is_array() || shapes.size() < 2) return;
+    // Of allgather_ and reduce_scatter_ one side is a list of lists, which is not shown; the other
+    // is a shard.
+    const int64_t one = elements_of(shapes[0]), other = elements_of(shapes[1]);
+    const bool list = shapes[0].empty() || shapes[1].empty();
+    call.elements = std::max(one, other);
+    call.group = list ? -1 : int(call.elements / std::max<int64_t>(1, std::min(one, other)));
   }
-  // PyTorch on GPUs. What is no collective has no elements: init, wait.
+  // PyTorch on GPUs.
   void comms(const Value& args, const Span& span) {
-    const std::string name = text(args, "Collective name");
+    const std::string name = text(part(args, "Collective name"));
     if (name.empty() || name == "wait" || name == "init") return;
-    Timed call{{.collective = our_name(name), .dtype = our_type(text(args, "dtype")), .name = name},
-               span.begin};
+    Timed& call = comms_.emplace_back();
+    call.name = name, call.time = span.begin, call.collective = our_name(name);
+    call.dtype = our_type(text(part(args, "dtype")));
     const double in = real(args, "In msg nelems", -1), out = real(args, "Out msg nelems", -1);
     call.elements = int64_t(shards(call.collective) ? std::max(in, out) : in);
     call.group = int(real(args, "Group size"));
-    comms_.push_back(std::move(call));
   }
-
   void finish_kineto(int rank) {
     all_.kind = "Kineto trace";
-    const bool gpu = !comms_.empty();
-    require_input(gpu || c10d_.empty() ||
-                      std::ranges::any_of(c10d_, [](const auto& c) { return c.elements > 0; }),
-                  "'", path_,
-                  "' has no \"Input Dims\", so the sizes of its collectives are unknown; "
-                  "profile with record_shapes=True");
+    std::vector<Timed>& calls = comms_.empty() ? c10d_ : comms_;
+    require_input(
+        calls.empty() || std::ranges::any_of(calls, [](const auto& c) { return c.elements > 0; }),
+        "'", path_,
+        "' has no \"Input Dims\", so the sizes of its collectives are unknown; profile ",
+        "with record_shapes=True");
     std::ranges::sort(steps_, {}, &Span::begin);
-    for (const Timed& call : gpu ? comms_ : c10d_) {
-      SeenCall& seen = all_.calls.emplace_back(call);
-      seen.rank = rank;
-      if (seen.group < 0) {
-        seen.group = 0;
-        seen.elements = all_.ranks > 0 ? seen.elements * all_.ranks : -1;
-      }
-      if (seen.dtype.empty() && types_.contains(seen.elements)) seen.dtype = types_[seen.elements];
-      for (const Span& span : functional_) seen.functional |= span.has(call.time);
+    std::ranges::stable_sort(calls, {}, &Timed::time);
+    for (Timed& call : calls) {
+      call.rank = rank;
+      if (call.group < 0) call.elements = all_.ranks > 0 ? call.elements * all_.ranks : -1;
+      call.group = std::max(0, call.group);
+      if (call.dtype.empty() && types_.contains(call.elements)) call.dtype = types_[call.elements];
+      for (const Span& span : functional_) call.functional |= span.has(call.time);
       for (size_t i = 0; i < steps_.size(); ++i)
-        if (steps_[i].has(call.time)) seen.step = int(i);
+        if (steps_[i].has(call.time)) call.step = int(i);
+      all_.calls.push_back(call);
     }
     all_.steps[rank] = int(steps_.size());
   }
 
   // PyTorch's flight recorder, as _dump_nccl_trace_json() writes it.
   void recorded(const Value& e) {
-    SeenCall call{.name = text(e, "profiling_name")};
+    SeenCall call{.name = text(part(e, "profiling_name"))};
+    const Value in = part(e, "input_sizes"), out = part(e, "output_sizes");
     call.collective = our_name(call.name.substr(call.name.find(':') + 1));
-    const Value in = part(e, "input_sizes"), out = part(e, "output_sizes"),
-                types = part(e, "input_dtypes"), group = part(e, "process_group");
-    if (in.is_array() && !in.empty()) call.elements = elements_of(in);
-    if (shards(call.collective) && out.is_array() && !out.empty())
-      call.elements = std::max(call.elements, elements_of(out));
-    if (types.is_array() && !types.empty() && types[0].is_string())
-      call.dtype = our_type(types[0].get<std::string>());
+    call.dtype = our_type(text(first(part(e, "input_dtypes"))));
+    if (!first(in).is_null()) call.elements = elements_of(in);
+    if (shards(call.collective)) call.elements = std::max(call.elements, elements_of(out));
     if (call.name.ends_with("coalesced") && call.elements < 0)
-      ++coalesced_;
+      all_.notes = {"entries 'coalesced' close groups of the calls before them; not counted"};
     else
-      entries_.push_back(std::move(call));
-    groups_.push_back(group.is_array() && !group.empty() && group[0].is_string()
-                          ? group[0].get<std::string>()
-                          : "");
+      entries_.push_back({call, text(first(part(e, "process_group")))});
   }
   void finish_entries(const Value& groups, int rank) {
     all_.kind = "flight recorder";
     std::map<std::string, int> sizes;
     if (groups.is_object())
       for (const auto& [name, group] : groups.items()) {
-        const std::string ranks = text(group, "ranks");
+        const std::string ranks = text(part(group, "ranks"));
         sizes[name] = ranks.size() < 3 ? 0 : 1 + int(std::ranges::count(ranks, ','));
         all_.ranks = std::max(all_.ranks, sizes[name]);
       }
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      entries_[i].rank = rank;
-      entries_[i].group = sizes[groups_[i]];
+    for (auto& [call, group] : entries_) {
+      call.rank = rank, call.group = sizes[group];
+      all_.calls.push_back(call);
     }
-    all_.calls = std::move(entries_);
     all_.steps[rank] = 0;
-    if (coalesced_ > 0)
-      all_.notes.push_back(str(coalesced_, " entries 'coalesced' close groups of the calls before ",
-                               "them, and are not counted"));
   }
 
   const std::string path_;
   Recording all_;
+  int64_t events_ = 0;
   std::vector<Timed> ours_, c10d_, comms_;
-  std::vector<SeenCall> entries_;
-  std::vector<std::string> groups_;  // of each entry
+  std::vector<std::pair<SeenCall, std::string>> entries_;  // with their group's name
   std::vector<Span> phases_, steps_, functional_;
   std::map<int64_t, std::string> types_;  // of gloo's calls, by their elements
-  int coalesced_ = 0;
 };
 
 }  // namespace
 
+// The parser drops what the callback refuses: each event after it was read, and large values that
+// are not needed.
 Recording read_json_recording(TextFile& file, const std::string& path) {
   JsonReader reader(path);
-  Events events;
-  bool any = false;
-  events.wanted = JsonReader::wanted;
-  events.element = [&](const std::string& list, const Value& e) {
-    any = true;
-    reader.element(list, e);
+  std::string list = "traceEvents";  // of a file that is a list
+  int at = 1;
+  const auto keep = [&](int depth, Value::parse_event_t kind, Value& value) {
+    if (kind == Value::parse_event_t::key && depth == 1) {
+      list = value.get<std::string>(), at = 2;
+      return list == "traceEvents" || list == "entries" || list == "distributedInfo" ||
+             list == "otherData" || list == "pg_config" || list == "rank";
+    }
+    if (kind != Value::parse_event_t::object_end || depth != at) return depth < 100;
+    if (list != "traceEvents" && list != "entries") return true;
+    reader.event(value);
+    return false;
   };
-  const bool read = Value::sax_parse(file.stream(), &events);
-  file.require_complete();
-  require_input(read, "'", path, "' ", events.problem);
-  require_input(any, "'", path,
-                "' is JSON, but neither a trace (\"traceEvents\") nor a flight recorder "
-                "(\"entries\")");
-  return reader.finish(events.header);
+  try {
+    const Value header = Value::parse(file.stream(), keep);
+    file.require_complete();
+    return reader.finish(header);
+  } catch (const Value::exception& e) {
+    file.require_complete();
+    throw InputError(str("'", path, "' is no JSON: ", e.what()));
+  }
 }
 
 }  // namespace zl::cli

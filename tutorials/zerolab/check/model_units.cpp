@@ -92,10 +92,21 @@ CheckedModel read_units(const std::string& path) {
   return model;
 }
 
-int64_t padded_rows(const Shape& shape, int ranks, bool transposed) {
-  if (shape.empty()) return 1;
-  const int64_t rows = transposed && shape.size() == 2 ? shape[1] : shape[0];
-  return rows == 0 ? 0 : numel(shape) / rows * round_up(rows, ranks);
+UnitSizes sizes_of(const CheckedModel::Unit& unit, int ranks, bool either_layout) {
+  UnitSizes sizes;
+  for (const auto& [name, shape] : unit.parameters) {
+    const int64_t n = numel(shape);
+    const auto padded = [&, &shape = shape](size_t dimension) {
+      const int64_t rows = shape.empty() ? 1 : shape[dimension];
+      return rows == 0 ? 0 : n / rows * round_up(rows, ranks);
+    };
+    const bool linear = either_layout && shape.size() == 2 && name.starts_with("h.");
+    sizes.exact += n;
+    sizes.ours += round_up(n, 16);
+    sizes.rows += padded(0);
+    sizes.transposed += padded(linear ? 1 : 0);
+  }
+  return sizes;
 }
 
 }  // namespace zl::cli

@@ -99,8 +99,7 @@ TrafficPlan fully_sharded(const CheckedModel& model, const Config& config, int r
   int64_t all = 0;
   for (int64_t a = 0; a < config.accumulation; ++a)
     for (const auto& unit : model.units) {
-      int64_t n = 0;
-      for (const auto& p : unit.parameters) n += padded_rows(p.shape, ranks);
+      const int64_t n = sizes_of(unit, ranks, false).rows;
       all += a == 0 ? n : 0;
       const int gathers = reshard && unit.name != "root" ? 2 : 1;
       plan.calls.insert(

@@ -38,8 +38,14 @@ CheckedModel gpt_units(const GptConfig& config);
 // Throws InputError that names file and line.
 CheckedModel read_units(const std::string& path);
 
-// [n] A parameter whose first dimension is padded to a multiple of the ranks, as fully_shard does.
-int64_t padded_rows(const Shape& shape, int ranks, bool transposed = false);
+// [n] What a unit may have: without padding; with the first dimension of each parameter padded to
+// a multiple of the ranks, as fully_shard does, and the same with the blocks' linear weights
+// transposed; with each parameter padded to 16 elements, as zerolab does.
+struct UnitSizes {
+  int64_t exact = 0, rows = 0, transposed = 0, ours = 0;
+  bool has(int64_t size) const { return size == exact || size == rows || size == transposed; }
+};
+UnitSizes sizes_of(const CheckedModel::Unit& unit, int ranks, bool either_layout);
 
 struct PlannedCall {
   std::string collective;  // "all_gather"

@@ -12,17 +12,8 @@ namespace {
 
 using Parameters = std::vector<CheckedModel::Parameter>;
 
-// [n] The sizes that these parameters may have together: padded by rows in both layouts, or not at
-// all.
 bool may_be(int64_t size, const Parameters& parameters, int ranks) {
-  int64_t rows = 0, transposed = 0, exact = 0;
-  for (const auto& p : parameters) {
-    rows += padded_rows(p.shape, ranks);
-    const bool linear = p.shape.size() == 2 && p.name.starts_with("h.");
-    transposed += padded_rows(p.shape, ranks, linear);
-    exact += p.numel();
-  }
-  return size == rows || size == transposed || size == exact;
+  return sizes_of({"", parameters}, ranks, true).has(size);
 }
 
 Parameters joined(const CheckedModel& model, size_t first, size_t count, bool with_root) {
@@ -72,7 +63,7 @@ bool split(CheckedModel& model, int64_t size, const std::set<int64_t>& seen, int
       for (const auto& other : unit.parameters)
         (other.name.substr(0, other.name.rfind('.')) == module ? of_module : rest).push_back(other);
       twice.push_back({p.name + " (again)", p.shape});
-      if (may_be(size, twice, ranks)) {
+      if (p.shape.size() == 2 && may_be(size, twice, ranks)) {
         differences.push_back(
             {str(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
                  p.name, ": is the head not tied to the embedding?")});
@@ -96,12 +87,18 @@ bool split(CheckedModel& model, int64_t size, const std::set<int64_t>& seen, int
 CheckedModel as_wrapped(const TrafficCase& c, const std::vector<SeenCall>& calls,
                         std::vector<Difference>& differences) {
   CheckedModel model = c.model;
-  std::set<int64_t> seen;
+  std::set<int64_t> seen, planned;
+  for (const PlannedCall& p : c.system.plan(c.model, c.config, c.ranks).calls) {
+    if (p.sum_only) return model;
+    planned.insert(p.elements);
+  }
   for (const SeenCall& call : calls)
     if (call.collective == "reduce_scatter" && call.elements > 0) seen.insert(call.elements);
   for (const int64_t size : seen) {
-    const bool known = std::ranges::any_of(
-        model.units, [&](const auto& unit) { return may_be(size, unit.parameters, c.ranks); });
+    const bool known =
+        planned.contains(size) || std::ranges::any_of(model.units, [&](const auto& unit) {
+          return may_be(size, unit.parameters, c.ranks);
+        });
     if (!known && !merge(model, size, c.ranks, differences))
       split(model, size, seen, c.ranks, differences);
   }
