@@ -175,10 +175,10 @@ TrafficPlan deepspeed_3(const CheckedModel& model, const Config& config, int ran
   if (overlap.max_live_parameters == ours.max_live_parameters)
     overlap.max_live_parameters = 1'000'000'000;
   const size_t kept = first_kept_block(large_of_units, overlap);
-  const bool all_kept = kept == 1, again = overlap.max_reuse_distance == 0;
+  const bool all_kept = kept == 1;
   for (int64_t a = 0; a < config.accumulation; ++a) {
     for (size_t u = 0; u < model.units.size(); ++u) {
-      const int times = again || (!all_kept && u < kept) ? 2 : 1;
+      const int times = !all_kept && u < kept ? 2 : 1;
       for (int i = 0; i < times && large_of_units[u] > 0; ++i)
         plan.calls.push_back({"all_gather", Purpose::parameter, large_of_units[u],
                               type_of(model, config), model.units[u].name, ranks, true});

@@ -152,7 +152,10 @@ int check_traffic(TrafficOptions& options) {
     throw UsageError("say what the model is: --model NAME, or --units FILE with its parameters");
   options.source.ranks = *options.ranks;
   options.source.several_stages = true;
-  const LoadedConfig loaded = load_settings(options, *options.ranks);
+  LoadedConfig loaded = load_settings(options, *options.ranks);
+  int64_t& reuse = loaded.config.overlap.max_reuse_distance;  // 0, if given, is not the default
+  if (loaded.origins.contains("zero_optimization.stage3_max_reuse_distance") && reuse == 0)
+    reuse = -1;
   TrafficCase c{options.units.empty() ? gpt_units(choose_model(options, loaded).model)
                                       : read_units(options.units),
                 *options.as, loaded.config, *options.ranks};
