@@ -4,6 +4,7 @@
 // few more.
 
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/paths.h"
@@ -175,6 +176,38 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
   says(folder / "text", 1, "the update of step 2 differs");
   write_file(folder / "nothing", "hello\n");
   check_refused(call("check losses " + reference + " " + (folder / "nothing")), "has no losses");
+}
+
+TEST_CASE("golden writes a run that check losses compares, with its tensors", "[zerolab][check]") {
+  const ScratchFolder folder;
+  const std::string golden = folder / "golden", ds = folder / "ds.json";
+  write_file(ds, R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})");
+  REQUIRE(call("golden " + golden + " --config " + ds + " --model tiny --ranks 3 --steps 3").code ==
+          0);
+  CHECK(files_in(golden) ==
+        words("golden.json init.safetensors metrics.jsonl model.safetensors tokens.bin"));
+  const Json json = Json::parse(read_file(golden + "/golden.json"));
+  CHECK((json["ranks"] == 3 && json["stage"] == "zero2" && json["micro_batch"] == 2));
+  CHECK((json["losses"].size() == 3 && json["grad_norms"].size() == 3 && json["lr"].size() == 3));
+  CHECK((json["hashes"].size() == 28 && json["hashes"]["wte.weight"].is_string()));
+  CHECK((json["traffic_per_step"].size() == 4 && !json["memory"].empty()));
+  CHECK(call("check losses " + golden + " " + golden).code == 0);
+  // The last 85 rows of the embedding are those of the start: the third rank's shard.
+  const std::string start = read_file(golden + "/init.safetensors"), mine = folder / "mine";
+  std::string model = read_file(golden + "/model.safetensors");
+  REQUIRE(start.size() == model.size());
+  const Json header =
+      Json::parse(model.substr(8, size_t(uint8_t(model[0])) + 256 * uint8_t(model[1])));
+  const size_t end = 8 + size_t(uint8_t(model[0])) + 256 * uint8_t(model[1]) +
+                     header["wte.weight"]["data_offsets"][1].get<size_t>();
+  model.replace(end - 85 * 128, 85 * 128, start, end - 85 * 128, 85 * 128);
+  std::filesystem::create_directory(mine);
+  write_file(mine + "/model.safetensors", model);
+  write_file(mine + "/metrics.jsonl", read_file(golden + "/metrics.jsonl"));
+  const Finished got = call("check losses " + golden + " " + mine);
+  CHECK(got.code == 1);
+  CHECK(contains(got.out, "wte.weight: rows 171 to 255 of 256 never moved"));
+  check_refused(call("golden " + golden + " --model tiny --steps 1"), "golden");
 }
 
 }  // namespace cli
