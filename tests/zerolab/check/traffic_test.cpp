@@ -174,7 +174,7 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
   says(folder / "csv", 0, "4 steps compared");
   write_file(folder / "text", "step: 1  loss: 5.9\nstep: 2  loss: 5.8\nstep: 3  loss: 6.7\n");
   says(folder / "text", 1, "the update of step 2 differs");
-  write_file(folder / "nothing", "hello\n");
+  write_file(folder / "nothing", "hello\n1 2" + std::string(1, 0) + "\n");
   check_refused(call("check losses " + reference + " " + (folder / "nothing")), "has no losses");
 }
 

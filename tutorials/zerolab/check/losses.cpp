@@ -103,7 +103,7 @@ RunNumbers read_run(const std::string& given) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);)
       if (const Json one = Json::parse(line, nullptr, false); one.is_object()) add(run, one);
-  } else {
+  } else if (text.find('\0') == text.npos) {  // not a binary file
     add_lines(run, text);
   }
   require_input(!run.steps.empty(), "'", path,
