@@ -1,4 +1,4 @@
-# Finds nlohmann-json, Eigen, CLI11 and Catch2. Each is taken from the first place that has it:
+# Finds nlohmann-json, Eigen, CLI11, zlib and Catch2. Each is taken from the first place that has it:
 #   1. a target of the embedding project
 #   2. an installed package (find_package), also below ZEROLAB_DEPS
 #   3. plain headers, or a source tree of Catch2, in or below ZEROLAB_DEPS
@@ -96,6 +96,16 @@ if(ZEROLAB_BUILD_PROGRAMS)
   zerolab_dependency(CLI11 2.1 CLI11::CLI11 CLI/CLI.hpp
     https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
     f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a libcli11-dev)
+  find_package(ZLIB QUIET)   # of 'zerolab check', which reads gzip
+  if(NOT TARGET ZLIB::ZLIB)
+    if(NOT EXISTS "${zerolab_downloads}/zlib")
+      zerolab_download(zlib https://github.com/madler/zlib/releases/download/v1.3.1/zlib-1.3.1.tar.gz
+        9a93b2b7dfdac77ceba5a558a580e74667dd6fede4585b91eefb60f03b72df23 zlib1g-dev)
+    endif()
+    add_subdirectory("${zerolab_downloads}/zlib/zlib-1.3.1" "${PROJECT_BINARY_DIR}/zlib" EXCLUDE_FROM_ALL)
+    target_include_directories(zlibstatic INTERFACE "${zerolab_downloads}/zlib/zlib-1.3.1" "${PROJECT_BINARY_DIR}/zlib")
+    add_library(ZLIB::ZLIB ALIAS zlibstatic)
+  endif()
 endif()
 if(ZEROLAB_BUILD_TESTS OR (ZEROLAB_EXERCISES AND ZEROLAB_BUILD_PROGRAMS))
   zerolab_dependency(Catch2 3.4 Catch2::Catch2 catch2/catch_test_macros.hpp

@@ -8,17 +8,6 @@
 namespace zl {
 namespace {
 
-// How often a call is made for a unit in a step. In reproducible mode every micro-batch is reduced.
-// A unit without parameters has no gradient and no update.
-int64_t times(const SteadyInput& in, const UnitCall& call, size_t unit, size_t first_kept) {
-  const int64_t micro_batches = in.options.accumulation;
-  if (call.per == Per::forward) return micro_batches;
-  if (call.per == Per::backward) return unit > 0 && unit < first_kept ? micro_batches : 0;
-  if (call.per == Per::never || in.units[unit] == 0) return 0;
-  const bool each = in.options.reproducible && call.purpose == Purpose::gradient;
-  return call.per == Per::micro_batch || each ? micro_batches : 1;
-}
-
 void add_calls(CommunicationLog& log, const SteadyInput& in, const UnitCall& call, int64_t full) {
   const bool all = call.among == Among::all, intra = call.among == Among::intra;
   const int64_t node = in.options.ranks_per_node, n = all || intra ? full : full / node;
@@ -50,6 +39,14 @@ void add_numbers(CommunicationLog& log, const SteadyInput& in) {
 }
 
 }  // namespace
+
+int64_t calls_per_step(const SteadyInput& in, const UnitCall& call, size_t unit, size_t first) {
+  if (call.per == Per::forward) return in.options.accumulation;
+  if (call.per == Per::backward) return unit > 0 && unit < first ? in.options.accumulation : 0;
+  if (call.per == Per::never || in.units[unit] == 0) return 0;
+  const bool each = in.options.reproducible && call.purpose == Purpose::gradient;
+  return call.per == Per::micro_batch || each ? in.options.accumulation : 1;
+}
 
 int64_t SteadyInput::elements(Part part) const {
   const int64_t full = std::accumulate(units.begin(), units.end(), int64_t(0));
@@ -90,7 +87,7 @@ CommunicationLog steady_traffic(const SteadyInput& in) {
   const size_t first_kept = first_kept_block(in.units, in.options.overlap);
   for (const UnitCall& call : file_of(in.options.stage).calls)
     for (size_t unit = 0; unit < in.units.size(); ++unit)
-      for (int64_t t = times(in, call, unit, first_kept); t > 0; --t)
+      for (int64_t t = calls_per_step(in, call, unit, first_kept); t > 0; --t)
         add_calls(log, in, call, in.units[unit]);
   add_numbers(log, in);
   return log;

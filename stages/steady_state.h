@@ -27,6 +27,10 @@ struct SteadyInput {
 // `units`: [n] as in SteadyInput.
 size_t first_kept_block(const std::vector<int64_t>& units, const Overlap& overlap);
 
+// How often a call is made for a unit. In reproducible mode every micro-batch is reduced. A unit
+// without parameters has no gradient and no update. `first`: what first_kept_block() returns.
+int64_t calls_per_step(const SteadyInput& in, const UnitCall& call, size_t unit, size_t first);
+
 // Whether gradients of micro-batches are reduced one by one, and freed then, as the stage declares;
 // in reproducible mode always.
 bool reduces_every_micro_batch(const Options& options);

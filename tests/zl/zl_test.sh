@@ -16,7 +16,7 @@ new_tree() {
   tree=$work/$1 system=$work/$1.system
   mkdir -p "$tree/tests/dist" "$tree/tutorials" "$system"/{etc/apt/sources.list.d,bin}
   mkdir -p "$system"/usr/include/{CLI,nlohmann,eigen3/Eigen,catch2}
-  touch "$system"/usr/include/{CLI/CLI.hpp,nlohmann/json.hpp,eigen3/Eigen/Core,catch2/catch_test_macros.hpp}
+  touch "$system"/usr/include/{zlib.h,CLI/CLI.hpp,nlohmann/json.hpp,eigen3/Eigen/Core,catch2/catch_test_macros.hpp}
   echo VERSION_CODENAME=bookworm >"$system/etc/os-release"
   cp "$zl" "$tree/zl"
   cat >"$tree/CMakePresets.json" <<'TEXT'

@@ -42,7 +42,7 @@ void Flags::value(const std::string& flag, const std::string& type, const std::s
                              ->group(group_)
                              ->configurable(!more_)
                              ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-                             ->allow_extra_args(false);
+                             ->allow_extra_args(takes == Takes::several && flag[0] != '-');
   if (takes == Takes::optional)
     option.expected(0, 1)->default_str(none)->option_text("[" + type + "]");
 }

@@ -16,13 +16,16 @@ namespace {
 
 struct Program {
   const char *command, *description;
+  const char* program = command;                  // without "zerolab-"
   void (*add)(CLI::App&, Invocation&) = nullptr;  // of the command that this executable has
-  std::string name() const { return str("zerolab-", command); }
+  std::string name() const { return str("zerolab-", program); }
 };
 
 constinit Program programs[] = {
     {"bench", "speed of the machine, collectives, kernels and steps"},
     {"exercise", "write the stages yourself, and grade them"},
+    {"check", "your own run of PyTorch or DeepSpeed beside the prediction"},
+    {"golden", "a run to repeat in PyTorch, with all its numbers", "check"},
 };
 
 }  // namespace
@@ -39,6 +42,10 @@ void add_programs(CLI::App& app, Invocation& invocation) {
           str("'", program.command, "' must be the first word: zerolab ", program.command, " …");
       Flags(app, invocation, program.command, program.description,
             [first]() -> int { throw UsageError(first); });
+      continue;
+    }
+    if (program.program != std::string(program.command)) {  // one command, without subcommands
+      program.add(app, invocation);
       continue;
     }
     CLI::App& command = *app.add_subcommand(program.command, program.description);

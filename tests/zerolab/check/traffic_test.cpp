@@ -1,0 +1,213 @@
+// Runs of PyTorch 2.15 and DeepSpeed 0.19.8 on gloo, tiny's sizes, two steps of rank 0: each with
+// one planted difference, which is named. Files that cannot be used: one sentence each. The name of
+// a file ends with its ranks and micro-batches. Of all events those of collectives are left, and a
+// few more.
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/paths.h"
+#include "tests/zerolab/command.h"
+
+namespace cli {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kTraces = ZEROLAB_SOURCE_DIR "/tests/zerolab/check/traces/";
+const std::string kTwice = "--set gradient_accumulation_steps=2";
+
+std::string check(const std::string& file, const std::string& as, int ranks,
+                  const std::string& more = "") {
+  return "check traffic " + file + " --as " + as + " --ranks " + std::to_string(ranks) +
+         (more.find("--units") == more.npos ? " --model tiny " : " ") + more;
+}
+
+struct Row {
+  std::string file, as;
+  int ranks;
+  std::string more;
+  int code;
+  std::vector<std::string> says;
+};
+
+const Row rows[] = {
+    {"ddp-nosync-N2-A2", "torch-ddp", 2, kTwice, 1, {"× 2: gradients are reduced", "no_sync()"}},
+    {"ddp-nosync-N2-A2", "torch-ddp", 2, "", 1, {"× 2: gradients are reduced", "no_sync()"}},
+    {"ddp-bf16hook-N2-A1", "torch-ddp", 2, "", 1, {"another dtype", "bf16 where f32 is planned"}},
+    {"ddp-clip-loss-N2-A1", "torch-ddp", 2, "", 0, {"the loss mean", "the order of buckets"}},
+    {"ddp-smallbuckets-N2-A1", "torch-ddp", 2, "", 0, {"4 all-reduces", "where 1 are planned"}},
+    {"ddp-unused-N2-A1", "torch-ddp", 2, "", 0, {"find_unused_parameters"}},
+    {"ddp-nosync-N2-A2", "zero2", 2, kTwice, 1, {"all-reduce instead of reduce-scatter"}},
+    {"fsdp-N3-A1", "fsdp2", 3, "", 0, {"688 of 35,376 elements are padding", "as planned"}},
+    {"fsdp-N3-A1", "zero3", 3, "", 1, {"padding: the first dimension of each parameter"}},
+    {"fsdp-clip-loss-N2-A1", "fsdp2", 2, "", 0, {"the gradient norm", "the loss mean"}},
+    {"fsdp-keepbwd-N2-A2", "fsdp2", 2, kTwice, 1, {"units not resharded after backward: root"}},
+    {"fsdp-synclast-N2-A2", "fsdp2", 2, kTwice, 1, {"with the last of 2 micro-batches only"}},
+    {"fsdp-keepbwd-N2-A2", "fsdp2-no-reshard", 2, "", 1, {"× 2: gradients are communicated"}},
+    {"fsdp-lastkept-N2-A1", "fsdp2", 2, "", 1, {"one gather is missing for 1 of the 2 units"}},
+    {"fsdp-missing-N2-A1", "fsdp2", 2, "", 1, {"a unit is missing: root and h.1"}},
+    {"fsdp-rootonly-N2-A1", "fsdp2", 2, "", 1, {"a unit is missing: root, h.0 and h.1"}},
+    {"fsdp-noreshard-N2-A1", "fsdp2", 2, "", 1, {"units not resharded: one gather is missing"}},
+    {"fsdp-noreshard-N2-A1", "fsdp2-no-reshard", 2, "", 0, {"as planned"}},
+    {"fsdp-rootreshard-N2-A1", "fsdp2", 2, "", 1, {"root gathered twice", "9,280 elements"}},
+    {"fsdp-splitroot-N2-A1", "fsdp2", 2, "", 1, {"an extra unit: wpe of 1,024 elements"}},
+    {"fsdp-untied-N2-A1", "fsdp2", 2, "", 1, {"a second wte.weight"}},
+    {"fsdp-bf16-N2-A1", "fsdp2", 2, "", 1, {"all_gather of parameter is bf16 where f32"}},
+    {"fsdp-bf16-N2-A1", "fsdp2", 2, "--precision bf16 --set communication_data_type=fp32", 0, {}},
+    {"fsdp-object-N2-A1", "fsdp2", 2, "", 0, {"a pickled object"}},
+    {"fsdp-hsdp-N4-A1", "hsdp", 4, "", 1, {"padding: "}},
+    {"fsdp1-N2-A1", "fsdp2", 2, "", 0, {"as planned"}},
+    {"zero1-N2-A1", "torch-ddp", 2, "", 1, {"broadcast by their owners (ZeroRedundancyOptimizer)"}},
+    {"ds1-bf16-clip-N2-A1", "deepspeed-1", 2, "--precision bf16", 0, {"overflow flags"}},
+    {"ds2-N2-A2", "deepspeed-2", 2, kTwice, 0, {"as planned"}},
+    {"ds2-N2-A2", "deepspeed-1", 2, kTwice, 1, {"× 2: gradients are reduced"}},
+    {"ds3-N3-A1", "deepspeed-3", 3, "", 0, {"the order of buckets"}},
+};
+
+}  // namespace
+
+TEST_CASE("check traffic names what is planted in runs of PyTorch and DeepSpeed",
+          "[zerolab][check]") {
+  for (const Row& row : rows) {
+    const Finished got = call(check(kTraces + row.file + ".json.gz", row.as, row.ranks, row.more));
+    CAPTURE(row.file, row.as, row.more, got.out, got.err);
+    CHECK(got.code == row.code);
+    CHECK(got.out.ends_with(row.code == 0 ? "\nas planned\n" : "\nnot as planned\n"));
+    CHECK((row.code == 1) == contains(got.out, "\n  difference  "));
+    for (const std::string& part : row.says) CHECK(contains(got.out, part));
+  }
+}
+
+TEST_CASE("NCCL's log, the flight recorder and traces of GPUs hold the same calls",
+          "[zerolab][check]") {
+  const std::string tail = "difference";
+  for (const char* file : {"nccl.log", "fr.json", "gpu.json"}) {
+    const bool marked = std::string(file) == "gpu.json";
+    const std::string line = check(kTraces + file, "fsdp2", 2, marked ? "" : "--steps 2");
+    const Finished got = call(line);
+    CAPTURE(file, got.out, got.err);
+    CHECK(got.code == 0);
+    const Json json = Json::parse(document(line));
+    CHECK(json["steps_compared"] == (std::string(file) == "nccl.log" ? 4 : 2));
+    CHECK(json["differences"].size() == 2);
+    for (const Json& r : json["traffic_per_step"])
+      if (r["planned_calls"] > 0) CHECK(r["elements"] == r["planned_elements"]);
+  }
+  CHECK(call(check(kTraces + "nccl.log", "fsdp2", 2)).code == 1);  // not one step
+}
+
+TEST_CASE("check traffic finds no difference in zerolab's own traces", "[zerolab][check]") {
+  const ScratchFolder folder;
+  for (const std::string stage : {"ddp", "zero1", "zero2", "zero3", "hsdp"}) {
+    const std::string file = folder / (stage + ".json"), ranks = stage == "hsdp" ? "4" : "3";
+    const std::string precision = stage == "zero2" ? " --precision bf16" : "";
+    REQUIRE(call(tiny_run(2, "-q --ranks " + ranks + " --stage " + stage + " --trace " + file +
+                                 " " + kTwice + precision))
+                .code == 0);
+    const Finished got = call(check(file, stage, std::stoi(ranks), kTwice + precision));
+    CAPTURE(stage, got.out, got.err);
+    CHECK(got.code == 0);
+    CHECK(contains(got.out, "as planned"));
+    CHECK_FALSE(contains(got.out, "harmless"));
+  }
+}
+
+TEST_CASE("files that check traffic cannot use end with one sentence", "[zerolab][check]") {
+  const ScratchFolder folder;
+  const auto refused = [&](const std::string& text, const std::string& part,
+                           const std::string& more = "") {
+    write_file(folder / "f", text);
+    check_refused(call(check(folder / "f", "fsdp2", 2, more)), part);
+  };
+  const std::string packed = read_file(kTraces + "fsdp-bf16-N2-A1.json.gz");
+  refused(packed.substr(0, packed.size() / 2), "cannot be read to its end");
+  refused("", "is empty");
+  refused("\x80\x04", "is a pickle");
+  refused("hello\n", "neither JSON nor a log of NCCL");
+  refused("{\"a\": 1}", "is JSON, but no trace");
+  refused("{\"traceEvents\": [", "is no JSON");
+  refused("{\"traceEvents\": [{\"name\": \"x\", \"cat\": \"cpu_op\"}]}", "without a collective");
+  refused(
+      "{\"traceEvents\": [{\"name\": \"c10d::allreduce_\", \"cat\": \"cpu_op\", \"args\": {}}]}",
+      "record_shapes=True");
+  check_refused(call(check(kTraces + "fsdp-bf16-N2-A1.json.gz", "fsdp2", 3)),
+                "of a run of 2 ranks, but --ranks says 3");
+  check_refused(call(check(kTraces + "fsdp-bf16-N2-A1.json.gz", "fsdp", 2)),
+                "'fsdp' is none of ddp, zero1");
+  check_refused(call(check(folder / "none", "fsdp2", 2)), "cannot be opened");
+  write_file(folder / "u", "wte.weight 256x32 float32\n");
+  check_refused(call(check(kTraces + "fr.json", "fsdp2", 2, "--units " + (folder / "u"))), "u:1: ");
+}
+
+TEST_CASE("check losses names the first step that differs, and what it looks like",
+          "[zerolab][check]") {
+  const ScratchFolder folder;
+  const auto run = [&](const char* name, double factor, double norm, int late) {
+    std::string text;
+    for (int step = 1; step <= 4; ++step)
+      text += Json{{"step", step},
+                   {"loss", factor * (6 - 0.1 * step)},
+                   {"grad_norm", norm * (3 - step * 0.1)},
+                   {"lr", 1e-3 * std::max(1, step - late)}}
+                  .dump() +
+              "\n";
+    write_file(folder / name, text);
+    return folder / name;
+  };
+  const std::string reference = run("reference", 1, 1, 0);
+  const auto says = [&](const std::string& candidate, int code, const std::string& part) {
+    const Finished got = call("check losses " + reference + " " + candidate);
+    CAPTURE(got.out, got.err);
+    CHECK(got.code == code);
+    CHECK(contains(got.out, part));
+  };
+  says(run("same", 1 + 1e-6, 1, 0), 0, "equal but for rounding");
+  says(run("sum", 4, 1, 0), 1, "every loss is 4.00 x the reference's: a sum over ranks");
+  says(run("norm", 1.01, 0.5, 0), 1, "every gradient is 1/2 of the reference's");
+  says(run("late", 1.01, 1, 1), 1, "the learning rate is one step late");
+  write_file(folder / "hf",
+             R"({"log_history": [{"step": 2, "loss": 5.8}, {"step": 4, "loss": 5.0}]})");
+  says(folder / "hf", 1, "step 4 differs");
+  write_file(folder / "csv", "step,Train/Samples/train_loss\n16,5.9\n32,5.8\n48,5.7\n64,5.6\n");
+  says(folder / "csv", 0, "4 steps compared");
+  write_file(folder / "text", "step: 1  loss: 5.9\nstep: 2  loss: 5.8\nstep: 3  loss: 6.7\n");
+  says(folder / "text", 1, "the update of step 2 differs");
+  write_file(folder / "nothing", "hello\n1 2" + std::string(1, 0) + "\n");
+  check_refused(call("check losses " + reference + " " + (folder / "nothing")), "has no losses");
+}
+
+TEST_CASE("golden writes a run that check losses compares, with its tensors", "[zerolab][check]") {
+  const ScratchFolder folder;
+  const std::string golden = folder / "golden", ds = folder / "ds.json";
+  write_file(ds, R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})");
+  REQUIRE(call("golden " + golden + " --config " + ds + " --model tiny --ranks 3 --steps 3").code ==
+          0);
+  CHECK(files_in(golden) ==
+        words("golden.json init.safetensors metrics.jsonl model.safetensors tokens.bin"));
+  const Json json = Json::parse(read_file(golden + "/golden.json"));
+  CHECK((json["ranks"] == 3 && json["stage"] == "zero2" && json["micro_batch"] == 2));
+  CHECK((json["losses"].size() == 3 && json["grad_norms"].size() == 3 && json["lr"].size() == 3));
+  CHECK((json["hashes"].size() == 28 && json["hashes"]["wte.weight"].is_string()));
+  CHECK((json["traffic_per_step"].size() == 4 && !json["memory"].empty()));
+  CHECK(call("check losses " + golden + " " + golden).code == 0);
+  // The last 85 rows of the embedding are those of the start: the third rank's shard.
+  const std::string start = read_file(golden + "/init.safetensors"), mine = folder / "mine";
+  std::string model = read_file(golden + "/model.safetensors");
+  REQUIRE(start.size() == model.size());
+  const Json header =
+      Json::parse(model.substr(8, size_t(uint8_t(model[0])) + 256 * uint8_t(model[1])));
+  const size_t end = 8 + size_t(uint8_t(model[0])) + 256 * uint8_t(model[1]) +
+                     header["wte.weight"]["data_offsets"][1].get<size_t>();
+  model.replace(end - 85 * 128, 85 * 128, start, end - 85 * 128, 85 * 128);
+  std::filesystem::create_directory(mine);
+  write_file(mine + "/model.safetensors", model);
+  write_file(mine + "/metrics.jsonl", read_file(golden + "/metrics.jsonl"));
+  const Finished got = call("check losses " + golden + " " + mine);
+  CHECK(got.code == 1);
+  CHECK(contains(got.out, "wte.weight: rows 171 to 255 of 256 never moved"));
+  check_refused(call("golden " + golden + " --model tiny --steps 1"), "golden");
+}
+
+}  // namespace cli

@@ -1,0 +1,293 @@
+// zerolab check losses: a run beside a reference, step by step, and what a difference looks like.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <sstream>
+
+#include "tensor/error.h"
+#include "tensor/io/safetensors.h"
+#include "tutorials/zerolab/check/commands.h"
+#include "tutorials/zerolab/check/recording.h"
+#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/cli/quantity.h"
+
+namespace zl::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct LossOptions {
+  std::string reference, candidate;
+  double tolerance = 1e-4;               // relative
+  int64_t ranks = 0, micro_batches = 0;  // of the candidate; 0: not given
+  double clipping = 0;
+  bool json = false;
+};
+
+struct StepNumbers {
+  double loss = NAN, norm = NAN, lr = NAN;
+};
+struct RunNumbers {
+  std::map<int64_t, StepNumbers> steps;
+  std::string weights, start;  // safetensors; "": there are none
+};
+
+// ---- reading -----------------------------------------------------------------------------------
+
+void add(RunNumbers& run, const Json& line) {
+  const auto value = [&](const char* key, const char* other) {
+    const Json found = line.value(key, line.value(other, Json()));
+    return found.is_number() ? found.get<double>() : NAN;
+  };
+  const double step = value("step", "global_step"), loss = value("loss", "train_loss");
+  if (std::isfinite(step) && line.contains("loss"))
+    run.steps[int64_t(step)] = {loss, value("grad_norm", "norm"), value("lr", "learning_rate")};
+}
+
+// The number behind `word`, or the nth of the line if the word is not there.
+double number_at(const std::string& line, const std::string& word, int nth) {
+  const size_t at = line.find(word);
+  const char* text = line.c_str() + (at == line.npos ? 0 : at + word.size());
+  for (int i = at == line.npos ? nth : 0; *text; ++text) {
+    char* end = nullptr;
+    const double value = std::strtod(text, &end);
+    if (end == text || std::isalpha(static_cast<unsigned char>(*text))) continue;
+    if (i-- == 0) return value;
+    text = end - (*end == 0);
+  }
+  return NAN;
+}
+
+// "step loss" in any clothing: a table, CSV, a line of a log. The first column of DeepSpeed's
+// monitor counts samples; then the nth line is step n.
+void add_lines(RunNumbers& run, const std::string& text) {
+  std::map<double, StepNumbers> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    const double step = number_at(line, "step", 0), loss = number_at(line, "loss", 1);
+    if (std::isfinite(step) && std::isfinite(loss) && step >= 0) lines[step] = {loss, NAN, NAN};
+  }
+  const double first = lines.empty() ? 1 : lines.begin()->first;
+  const bool samples = first > 1 && std::ranges::all_of(lines, [&](const auto& line) {
+                         return std::fmod(line.first, first) == 0;
+                       });
+  for (const auto& [step, numbers] : lines)
+    run.steps[int64_t(samples ? step / first : step)] = numbers;
+}
+
+RunNumbers read_run(const std::string& given) {
+  namespace fs = std::filesystem;
+  RunNumbers run;
+  const bool folder = fs::is_directory(given);
+  const std::string path = folder ? given + "/metrics.jsonl" : given;
+  const auto beside = [&](const char* name) {
+    return folder && fs::exists(given + "/" + name) ? given + "/" + name : "";
+  };
+  run.weights = beside("model.safetensors"), run.start = beside("init.safetensors");
+  TextFile file(path);
+  const std::string text(std::istreambuf_iterator<char>(file.stream()), {});
+  file.require_complete();
+  const Json all = Json::parse(text, nullptr, false);
+  if (all.is_object() && all.contains("log_history")) {
+    for (const Json& line : all["log_history"])
+      if (line.is_object()) add(run, line);
+  } else if (text.starts_with('{')) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (const Json one = Json::parse(line, nullptr, false); one.is_object()) add(run, one);
+  } else if (text.find('\0') == text.npos) {  // not a binary file
+    add_lines(run, text);
+  }
+  require_input(!run.steps.empty(), "'", path,
+                "' has no losses: neither metrics.jsonl nor trainer_state.json, and no lines with "
+                "a step and a loss");
+  return run;
+}
+
+// ---- what a difference looks like --------------------------------------------------------------
+
+// What a factor means that a mistake makes; "": it is none of these.
+std::string meaning_of(double factor, const LossOptions& o) {
+  for (int k = 2; k <= 1024; ++k) {
+    const bool times = std::abs(factor / k - 1) < 1e-3;
+    if (!times && !(std::abs(factor * k - 1) < 1e-3)) continue;
+    const bool N = k == o.ranks, A = k == o.micro_batches;
+    const std::string of = N == A ? "ranks or micro-batches" : N ? "ranks" : "micro-batches";
+    return times
+               ? str(k, ".00 x the reference's: a sum over ", of, ", not a mean")
+               : str("1/", k, " of the reference's: it is divided by the number of ", of, " twice");
+  }
+  return "";
+}
+
+// Why the steps from `first` on differ, in sentences.
+std::vector<std::string> meanings(const RunNumbers& reference, const RunNumbers& candidate,
+                                  int64_t first, const LossOptions& o) {
+  std::vector<std::string> all;
+  std::vector<StepNumbers> r, c;  // of the common steps
+  for (const auto& [step, numbers] : reference.steps)
+    if (const auto found = candidate.steps.find(step); found != candidate.steps.end())
+      r.push_back(numbers), c.push_back(found->second);
+  const auto near = [&](double a, double b) {
+    return std::abs(a - b) <= o.tolerance * std::abs(b);
+  };
+  const double factor = c[0].loss / r[0].loss, of_norm = c[0].norm / r[0].norm;
+  const std::string meaning = meaning_of(factor, o), of_gradient = meaning_of(of_norm, o);
+  bool multiple = !meaning.empty(), late = r.size() > 1, other_rate = false;
+  int64_t clipped = -1;
+  for (size_t i = 0; i < r.size(); ++i) {
+    multiple &= near(c[i].loss, factor * r[i].loss);
+    other_rate |= std::isfinite(c[i].lr + r[i].lr) && !near(c[i].lr, r[i].lr);
+    late &= i == 0 || near(c[i].lr, r[i - 1].lr);
+    if (clipped < 0 && o.clipping > 0 && r[i].norm > o.clipping) clipped = int64_t(i);
+  }
+  if (multiple) return {"every loss is " + meaning};
+  if (clipped == 0 && near(c[0].norm, o.clipping))
+    all.push_back("the first norm is gradient_clipping itself: it is measured after clipping");
+  else if (!of_gradient.empty())
+    all.push_back("every gradient is " + of_gradient);
+  else if (std::abs(of_norm - 1) > 10 * o.tolerance)
+    all.push_back(str("the first gradient norm is ", c[0].norm, ", the reference's ", r[0].norm));
+  if (other_rate)
+    all.push_back(late ? "the learning rate is one step late" : "the learning rates differ");
+  const int64_t start = reference.steps.begin()->first;
+  if (all.empty() && clipped >= 0 && first == start + clipped + 1)
+    all.push_back(str("step ", start + clipped, " is the first with a norm above ", o.clipping,
+                      ": the gradient is clipped before the mean, or not clipped"));
+  if (all.empty())
+    all.push_back(first == start ? "the first loss differs: other weights, other data, another loss"
+                                 : str("the update of step ", first - 1, " differs"));
+  return all;
+}
+
+// ---- weights -----------------------------------------------------------------------------------
+
+using Floats = std::span<const float>;
+double apart(Floats a, Floats b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double(a[i]) - (b.empty() ? 0 : b[i]), 2);
+  return std::sqrt(sum);
+}
+
+// Which rows of which tensors differ by more than a hundredth, and which never moved.
+std::vector<std::string> weights_differences(const RunNumbers& reference,
+                                             const RunNumbers& candidate) {
+  const SafetensorsFile ours(reference.weights), theirs(candidate.weights);
+  std::optional<SafetensorsFile> start;
+  if (!reference.start.empty()) start.emplace(reference.start);
+  std::vector<std::string> all;
+  double dot = 0, squares = 0, far = 0;
+  for (const SafetensorsEntry& e : ours.entries()) {
+    const SafetensorsEntry* same = theirs.find(e.name);
+    if (same == nullptr || same->shape != e.shape) {
+      all.push_back(e.name + (same ? " has another shape" : " is missing"));
+      continue;
+    }
+    const auto r = ours.read_floats(e.name), c = theirs.read_floats(e.name),
+               s = start ? start->read_floats(e.name) : std::vector<float>();
+    const size_t rows = e.shape.empty() ? 1 : size_t(e.shape[0]),
+                 width = rows ? r.size() / rows : 0;
+    size_t first = rows, last = 0, count = 0, still = 0;
+    for (size_t row = 0; row < rows; ++row) {
+      const auto of = [&](const std::vector<float>& v) {
+        return v.empty() ? Floats() : Floats(v).subspan(row * width, width);
+      };
+      const bool stays = start && apart(of(c), of(s)) == 0 && apart(of(r), of(s)) > 0;
+      // Adam makes steps of the rounding in gradients that are 0, such as those of keys' biases.
+      const bool near = e.shape.size() < 2 || apart(of(c), of(r)) <= 0.01 * apart(of(r), {});
+      if (!stays && near) continue;
+      first = std::min(first, row), last = row, ++count, still += stays;
+    }
+    for (size_t i = 0; i < r.size(); ++i) {
+      const double off = double(c[i]) - r[i];
+      dot += r[i] * off, squares += double(r[i]) * r[i], far += off * off;
+    }
+    if (count > 0)
+      all.push_back(str(e.name, ": rows ", first, " to ", last, " of ", rows,
+                        still == count ? " never moved: a shard is not updated" : " differ"));
+  }
+  if (far > 1e-10 * squares && far - dot * dot / squares < 0.04 * far)
+    all.insert(all.begin(), str("all weights are ", digits(1 + dot / squares, 6),
+                                " x the reference's: weight decay differs"));
+  if (all.size() > 8) all.resize(9), all[8] = "…";
+  return all;
+}
+
+int check_losses(const LossOptions& options) {
+  if (options.candidate.empty()) throw UsageError("check losses needs a REFERENCE and a CANDIDATE");
+  const RunNumbers reference = read_run(options.reference), candidate = read_run(options.candidate);
+  int64_t compared = 0, first = -1;
+  double most = 0;
+  for (const auto& [step, r] : reference.steps)
+    if (const auto c = candidate.steps.find(step); c != candidate.steps.end()) {
+      ++compared;
+      const auto apart = [](double a, double b) { return std::abs(a - b) / std::abs(b); };
+      const double of_norm = apart(c->second.norm, r.norm) / 10,
+                   off = std::max(apart(c->second.loss, r.loss),
+                                  std::isfinite(of_norm) ? of_norm : 0);
+      if (first < 0 && !(off <= options.tolerance)) first = step;
+      if (first < 0) most = std::max(most, off);
+    }
+  require_input(compared > 0, "'", options.reference, "' and '", options.candidate,
+                "' have no step in common");
+  std::vector<std::string> differences;
+  if (first >= 0) differences = meanings(reference, candidate, first, options);
+  if (!reference.weights.empty() && !candidate.weights.empty())
+    std::ranges::copy(weights_differences(reference, candidate), std::back_inserter(differences));
+  const bool ok = differences.empty();
+  Json document = {{"schema", 1},
+                   {"command", "check losses"},
+                   {"ok", ok},
+                   {"steps_compared", compared},
+                   {"tolerance", options.tolerance},
+                   {"first_step_that_differs", nullptr},
+                   {"differences", differences}};
+  if (first >= 0) document["first_step_that_differs"] = first;
+  if (options.json) return print_json(document), ok ? kFine : kFailed;
+  std::printf("%s compared, tolerance %g\n", plural(compared, "step").c_str(), options.tolerance);
+  if (first >= 0)
+    std::printf("step %lld differs: loss %.6g, reference %.6g; norm %.6g, reference %.6g\n",
+                (long long)first, candidate.steps.at(first).loss, reference.steps.at(first).loss,
+                candidate.steps.at(first).norm, reference.steps.at(first).norm);
+  for (const std::string& d : differences)
+    std::printf("  difference  %s\n", printable_line(d).c_str());
+  if (ok) std::printf("equal but for rounding: at most %.2g apart\n", most);
+  return ok ? kFine : kFailed;
+}
+
+}  // namespace
+
+void add_check_losses(CLI::App& check, Invocation& invocation) {
+  static LossOptions options;
+  Flags flags(check, invocation, "losses",
+              "losses of a run beside a reference; what a difference looks like",
+              [] { return check_losses(options); });
+  flags.name("REFERENCE", "",
+             "metrics.jsonl, trainer_state.json, CSV or 'step loss' text, or a folder with\n"
+             "metrics.jsonl and model.safetensors",
+             options.reference);
+  flags.name("CANDIDATE", "", "the same of the run in question", options.candidate);
+  flags.value("--tolerance", "X",
+              "relative difference of losses that counts as rounding (default 1e-4)",
+              [](const std::string& text) { options.tolerance = read_real(text); });
+  const auto count = [](const std::string& text) { return read_count(text, 1); };
+  flags.add("--ranks", "N", options.ranks, count,
+            "of the candidate: to tell ranks from micro-batches");
+  flags.add("--micro-batches", "A", options.micro_batches, count, "of a step of the candidate");
+  flags.add("--clipping", "X", options.clipping, read_real, "the gradient norm at which both clip");
+  flags.toggle("--json", "print one JSON document instead of text", options.json);
+  flags.footer(
+      "Examples:\n  zerolab check losses reference mine\n  zerolab check losses metrics.jsonl "
+      "trainer_state.json --tolerance 1e-3\n\nExit codes: 0 equal but for rounding, 1 a "
+      "difference, 2 usage");
+}
+
+}  // namespace zl::cli

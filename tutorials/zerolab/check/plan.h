@@ -1,0 +1,75 @@
+// Which collectives a step must make on each rank, one by one: zerolab's stages as
+// stages/steady_state.h declares them, and real systems as they are shipped.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dist/call.h"
+#include "stages/deepspeed/config.h"
+#include "tensor/shape.h"
+
+namespace zl::cli {
+
+// The parameters of a model in its units, root first: of a GPT, or of a list that
+// tutorials/zerolab/check/units.py writes from any nn.Module.
+struct CheckedModel {
+  struct Parameter {
+    std::string name;
+    Shape shape;
+    int64_t numel() const { return zl::numel(shape); }
+  };
+  struct Unit {
+    std::string name;
+    std::vector<Parameter> parameters;
+  };
+  std::vector<Unit> units;
+  std::string dtype;  // of the list: "f32"; "": the configuration says it
+  // A linear weight may be (in, out), as in Hugging Face's GPT-2, or (out, in), as in nn.Linear.
+  bool either_layout = false;
+
+  int64_t numel() const;       // [n] of all parameters
+  int64_t parameters() const;  // how many they are
+  void add(const std::string& unit, Parameter parameter);
+};
+CheckedModel gpt_units(const GptConfig& config);
+// One line per parameter: name, shape, dtype, unit, such as "wte.weight 256x32 float32 root".
+// Throws InputError that names file and line.
+CheckedModel read_units(const std::string& path);
+
+// [n] What a unit may have: without padding; with the first dimension of each parameter padded to
+// a multiple of the ranks, as fully_shard does, and the same with the blocks' linear weights
+// transposed; with each parameter padded to 16 elements, as zerolab does.
+struct UnitSizes {
+  int64_t exact = 0, rows = 0, transposed = 0, ours = 0;
+  bool has(int64_t size) const { return size == exact || size == rows || size == transposed; }
+};
+UnitSizes sizes_of(const CheckedModel::Unit& unit, int ranks, bool either_layout);
+
+struct PlannedCall {
+  std::string collective;  // "all_gather"
+  Purpose purpose{};
+  int64_t elements = 0;  // [n] of the unsharded side
+  std::string dtype;     // "f32"
+  std::string of;        // the unit or the bucket
+  int group = 0;         // how many ranks take part
+  // Only the sum over the calls of this purpose is certain: the borders of buckets depend on the
+  // order in which gradients are ready.
+  bool sum_only = false;
+};
+
+struct TrafficPlan {
+  std::vector<PlannedCall> calls;
+  std::vector<std::string> notes;
+};
+
+// What `check traffic --as` knows.
+struct SystemKind {
+  const char* name;
+  std::function<TrafficPlan(const CheckedModel& model, const Config& config, int ranks)> plan;
+};
+const std::vector<SystemKind>& system_kinds();
+const SystemKind& read_system(const std::string& name);  // throws InputError with the list
+
+}  // namespace zl::cli
