@@ -29,7 +29,7 @@ struct OptimizerConfig {
   // on if the parameters are bf16 or f16. In fp32 it is an option that costs 4 more bytes per
   // parameter (20 instead of 16).
   bool separate_master = false;
-  // Parameters whose names match one of these globs (*, ?) do not decay.
+  // Parameters whose names match one of these globs (fnmatch's) do not decay.
   std::vector<std::string> no_weight_decay;
 };
 
@@ -51,7 +51,8 @@ struct ParameterGroup {
   bool frozen = false;  // never updated; the state is allocated all the same
 };
 
-// Whether `name`, of a parameter, matches `glob`: * any text, ? one character.
+// Whether `name`, of a parameter, matches `glob`: * any text, ? one character,
+// [a-c] one of these.
 bool matches_glob(std::string_view glob, std::string_view name);
 
 // A tensor of an optimizer's state. The name is torch's: "exp_avg", "exp_avg_sq" or

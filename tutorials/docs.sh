@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a folder of static pages: README, chapters, pages, what they link, and a recorded step of each stage.
-# `zl docs` calls it: tutorials/docs.sh ZEROLAB [--out DIR]. Exit codes: 0, 1 a link leads nowhere, 2 usage, 69 no
-# cmark-gfm, 74 a file cannot be written.
+# `zl docs` calls it: tutorials/docs.sh ZEROLAB [--out DIR]. Exit codes: 0 fine, 1 a broken link or a step that was not
+# recorded, 2 usage, 69 no cmark-gfm, 74 a file cannot be written.
 set -uo pipefail
 usage() {
   cat <<'TEXT'

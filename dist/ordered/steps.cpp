@@ -26,7 +26,7 @@ Steps all_gather_steps(const Tensor& full, RankTopology ranks) {
 }
 
 Steps all_to_all_steps(const Tensor& from, const Tensor& to, RankTopology ranks) {
-  const auto [rank, size, per_machine] = ranks;
+  const int rank = ranks.rank, size = ranks.size;
   const int64_t shard = from.numel() / size;
   const auto exchange = [=](ChunkTransport& transport) {
     for (int i = 1; i < size; ++i) {  // from the next rank on: not all send to the same

@@ -88,7 +88,7 @@ std::string Lobby::admit(Stranger& stranger, const Message& hello, const LetIn& 
   const ControlMessage answer = problem.empty() ? ControlMessage::alive : ControlMessage::failure;
   stranger.connection->send(uint32_t(answer),
                             problem.empty() ? "" : encode(RunFailure{problem, kInputFailure}));
-  came_.try_emplace(one.rank, one);
+  if (one.rank > 0 && one.rank < came_.at(0).size) came_.try_emplace(one.rank, one);
   if (problem.empty()) let_in(one.rank, std::move(stranger.connection));
   return problem;
 }

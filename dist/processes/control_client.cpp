@@ -44,7 +44,7 @@ void ControlClient::wait_for_all(const std::function<bool()>& interrupted) {
     stopped({kInterrupted});
     lock.lock();
   }
-  zl::throw_failure(failure_);
+  if (!started_) zl::throw_failure(failure_);  // a later failure is thrown by the next call
 }
 
 // With the last calls that the server has not seen, or with all if their states may have changed.

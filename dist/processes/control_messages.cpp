@@ -1,5 +1,6 @@
 #include "dist/processes/control_messages.h"
 
+#include <bit>
 #include <mutex>
 #include <utility>
 
@@ -7,6 +8,17 @@
 #include "tensor/error.h"
 
 namespace zl {
+namespace {
+
+bool known(const Call& call) {
+  return call.kind >= Collective::all_reduce && call.kind <= Collective::receive &&
+         call.dtype >= Dtype::f32 && call.dtype <= Dtype::u8 && call.peer >= -1 &&
+         call.peer < kMostRanks && call.group.number >= 0 &&
+         (call.group.number == 0 || call.peer < std::popcount(call.group.ranks));
+}
+
+}  // namespace
+
 int64_t running_nanoseconds() {
   static std::mutex mutex;
   static int64_t last = 0, stopped = 0;
@@ -90,6 +102,7 @@ void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight
     record.call.name = text(), record.call.group.label = text();
     record.phase = text().data(), record.unit = text().data();
     record.began = now - record.began, record.changed = now - record.changed;
+    if (!known(record.call)) throw CommunicationError("a message holds an unknown call");
     records.push_back(record);
   }
   flight.update(records, calls);

@@ -75,7 +75,7 @@ class ControlServer {
     FlightRecorder flight;                   // as the rank has sent it
     std::optional<std::string> text;         // with which it came to its last call, where it waits
     int64_t alive = 0;                       // [ns] when something came from it
-    int64_t answered = 0;                    // asked_, when it was asked what it answered last
+    int64_t answered = 0;                    // the asked_ that it answered last
     bool ended = false;                      // it makes no more calls
     bool gone() const { return !connection; }
   };
@@ -311,12 +311,12 @@ class ControlServer {
   Flights flights_;             // what they have sent of their calls
   std::optional<Lobby> lobby_;  // until all ranks have come
   const Deadline all_must_come_;
-  Deadline others_come_{};    // of a failure that those hear of who have not come
-  EventStream texts_;  // keeps the texts of calls
+  Deadline others_come_{};  // until then a failure waits for ranks that have not come
+  EventStream texts_;       // keeps the texts of calls
   std::optional<Failing> failing_;
   int64_t asked_ = 0;                        // changes when an answer must be a new one
   int64_t last_asked_ = 0, last_check_ = 0;  // [ns]
-  int64_t resumed_ = 0;                      // [ns] when this process was last stopped until
+  int64_t resumed_ = 0;                      // [ns] until when this process was last stopped
   bool over_ = false;                        // all ranks know how the run ended
 };
 

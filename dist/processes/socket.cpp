@@ -87,6 +87,10 @@ Socket listen_on(int port, Reach reach) {
     const Addresses at = look_up(host, port, why);
     if (!at) continue;
     Socket socket(::socket(at->ai_family, kKind, 0));
+    if (!socket.open()) {
+      why = str("the system gives no socket: ", std::strerror(errno));
+      continue;
+    }
     const int on = 1, off = 0;  // soon after another run the port counts as used
     (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     (void)::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);

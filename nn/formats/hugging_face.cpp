@@ -166,7 +166,7 @@ HuggingFaceConfig read_hugging_face_config(const std::string& path, const GptCon
     const std::string text = value.dump(),
                       what = str("'", path, "': ", key, " is ",
                                  text.size() < 80 ? text : str("a long JSON ", value.type_name()));
-    const auto has_key = [&](const auto& row) { return has_word(row.keys, key); };
+    const auto has_key = [key = key](const auto& row) { return has_word(row.keys, key); };
     const auto size = std::ranges::find_if(kSizes, has_key);
     const auto function = std::ranges::find_if(kFunctions, has_key);
     if (size != std::end(kSizes)) {

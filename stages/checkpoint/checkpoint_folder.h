@@ -1,5 +1,5 @@
-// A folder of checkpoints: which there are, which is the newest, which are removed. And how its
-// ranks agree that one of them has failed.
+// A folder of checkpoints: which there are, which is the newest, which are removed. And how the
+// ranks that save or load agree that one of them has failed.
 #pragma once
 
 #include <functional>

@@ -195,6 +195,8 @@ bool CheckpointSave::written() const {
 CheckpointRecord CheckpointSave::commit() {
   const auto waits = std::chrono::steady_clock::now();
   const auto written = on_ranks("checkpoint written", [&] { return writing_.get(); });
+  // A rank that leaves now must not take files from the folder while rank 0 gives it its name.
+  if (comm_.rank() != 0) temporary_.path.clear();
   const std::string problem = on_ranks("checkpoint complete", [&]() -> std::string {
     if (comm_.rank() != 0) return "";
     describe_files(written);
@@ -208,7 +210,6 @@ CheckpointRecord CheckpointSave::commit() {
     });
   })[0];
   buffers_.clear();
-  temporary_.path.clear();
   return {.folder = folder_,
           .step = manifest_.position.step,
           .bytes = manifest_.bytes(),

@@ -56,8 +56,9 @@ class CheckpointSave {
   CheckpointRecord commit();
 
  private:
-  // Where the ranks write. Rank 0 makes it. Each rank removes it, when it writes no more, unless it
-  // has become the checkpoint: so the last of them leaves nothing.
+  // Where the ranks write. Rank 0 makes it. If the save ends before all have written, each rank
+  // removes it when it writes no more, so the last of them leaves nothing. Later rank 0 alone
+  // removes it, unless it has become the checkpoint.
   struct TemporaryFolder {
     ~TemporaryFolder();
     FileCalls& calls;

@@ -47,7 +47,7 @@ Fit get(Value v, T& to) {
   const auto [stop, error] = std::from_chars(v.text.data(), end, to);
   bool fits = error == std::errc() && stop == end;
   if (!fits && v.number == std::floor(v.number) && std::abs(v.number) < 0x1p63)  // 5e8
-    fits = std::in_range<T>(int64_t(v.number)), to = T(v.number);
+    fits = std::in_range<T>(int64_t(v.number)), to = T(int64_t(v.number));
   return {fits && v.kind == Kind::number,
           std::unsigned_integral<T> ? "a whole number from 0 to 2^64 - 1" : "a whole number"};
 }

@@ -79,6 +79,7 @@ std::unique_ptr<Transfer> SwapFile::start(bool writes, int64_t at, std::byte* da
 }
 
 void SwapFile::move(bool writes, int64_t at, std::byte* data, int64_t bytes) {
+  if (bytes == 0) return;  // to leave_cache 0 means "to the end"
   const int file = file_.descriptor();
   int64_t moved = move_all(bytes, [&](int64_t done) {
     return writes ? calls_.pwrite(file, data + done, size_t(bytes - done), at + done)
@@ -87,7 +88,8 @@ void SwapFile::move(bool writes, int64_t at, std::byte* data, int64_t bytes) {
   if (moved == bytes) {
     const int64_t begin = at / kBlock * kBlock, end = round_up(at + bytes, kBlock);  // whole pages
     if (calls_.leave_cache(file, begin, end - begin) == 0) return;
-    if (errno != EIO && errno != ENOSPC) return void(cached_ = true);
+    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EPERM)
+      return void(cached_ = true);
     moved = 0;  // the device refused an unknown part
   }
   const int error = errno;

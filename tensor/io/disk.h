@@ -14,11 +14,10 @@
 namespace zl {
 
 // A file whose name is removed as soon as it is made, so that nothing is left of it when the
-// process ends, also by SIGKILL. Each transfer is a thread. It ends when the bytes are on the
-// device, so that it sees the device's errors, and keeps nothing in the page cache, so that the
-// file takes no memory; where the file system cannot do that, the page cache has the bytes. A
-// transfer that was interrupted or came short is continued, and any other failure throws
-// OutputError with the folder, the offset and what to try.
+// process ends, also by SIGKILL. Each transfer is a thread. A write ends when the bytes are on the
+// device, so that it sees the device's errors. A transfer leaves nothing in the page cache where
+// the file system can do that. One that was interrupted or came short is continued, and any other
+// failure throws OutputError with the folder, the offset and what to try.
 class SwapFile {
  public:
   static constexpr int64_t kBlock = 4096;  // [B] of which reserve() takes a whole number

@@ -40,8 +40,8 @@ class FileCalls {
     return ::posix_fallocate(file, at, bytes);
   }
   // Waits until the bytes are on the device, and frees their pages in the page cache. Unlike fsync
-  // it makes nothing durable. An error other than EIO and ENOSPC says that the file system cannot
-  // do this.
+  // it makes nothing durable. EINVAL, ENOSYS, EOPNOTSUPP and EPERM say that the system cannot do
+  // this; any other error is the device's, such as EIO, ENOSPC, or EDQUOT of NFS.
   virtual int leave_cache(int file, off_t at, off_t bytes) {
     constexpr unsigned kWrite =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;

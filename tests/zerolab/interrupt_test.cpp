@@ -109,10 +109,9 @@ TEST_CASE("Ctrl-C ends a program that looks for tokens beyond the vocabulary", "
 
 TEST_CASE("Ctrl-C ends a measurement with 130 and no table", "[zerolab]") {
   const ScratchFolder folder;
-  for (const std::string& line :
-       {std::string("kernels --samples 1000"), std::string("machine --samples 1000"),
-        "machine --device cpu --save " + (folder / "here.json"),
-        std::string("step --model tiny --ranks 2 --steps 100000")}) {
+  for (const std::string& line : {std::string("kernels --samples 1000"),
+                                  "machine --device cpu --save " + (folder / "here.json"),
+                                  std::string("step --model tiny --ranks 2 --steps 100000")}) {
     const Finished finished = stopped_at("", SIGINT, "bench " + line);
     CAPTURE(line);
     check_refused(finished, "interrupted", 130);

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/paths.h"
 #include "tests/zerolab/command.h"

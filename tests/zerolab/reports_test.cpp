@@ -72,11 +72,9 @@ TEST_CASE("reports of DeepSpeed that a command does not write are noted, with wh
     CAPTURE(command);
     const Finished finished = call(command + keys);
     CHECK(finished.code == 0);
-    check_says(
-        finished.err,
-        {"--set comms_logger.enabled: note: has no effect: --trace FILE has",
-         "--set steps_per_print: note: has no effect: ",
-         "--set wall_clock_breakdown: note: has no effect"});
+    check_says(finished.err, {"--set comms_logger.enabled: note: has no effect: --trace FILE has",
+                              "--set steps_per_print: note: has no effect: ",
+                              "--set wall_clock_breakdown: note: has no effect"});
     CHECK(contains(finished.err,
                    "--set csv_monitor.enabled: note: has no effect: only zerolab train") ==
           !command.starts_with("train"));

@@ -135,12 +135,18 @@ TEST_CASE("a process that sends invalid messages fails the run, and does nothing
   const auto calls = [](int64_t calls, uint64_t records) {
     return WireWriter().put(calls).put(records).take();
   };
+  FlightRecorder flight;
+  EventStream events;
+  (void)flight.begin({.kind = Collective::send, .peer = 1000, .count = 4, .sequence = 1}, events,
+                     CallState::posted);
   CHECK_THAT(message(ControlMessage::failed, calls(0, 0), WireWriter().text("why").take()),
              ContainsSubstring("rank 1: a message of another rank ends too early"));
   CHECK_THAT(message(ControlMessage::enter, calls(0, 0), WireWriter().text("").take()),
              ContainsSubstring("rank 1: it enters no call"));
   CHECK_THAT(message(ControlMessage::enter, "x"),
              ContainsSubstring("rank 1: a message of another rank ends too early"));
+  CHECK_THAT(message(ControlMessage::enter, encode(flight, 1)),
+             ContainsSubstring("rank 1: a message holds an unknown call"));
   for (const std::string& impossible : {calls(-5, 0), calls(5, uint64_t(1) << 60)})
     CHECK_THAT(message(ControlMessage::alive, impossible),
                ContainsSubstring("rank 1: a message holds an impossible number of calls"));

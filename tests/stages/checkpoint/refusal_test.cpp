@@ -73,8 +73,7 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
        "'h.2.attn.c_attn.bias' of shape (45) among 40 tensors with 10785 elements"},
       {{.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
        "has 'h.1.attn.c_attn.bias' of shape (45) among 28 tensors with 7890 elements, but this "
-       "model "
-       "has 'ln_f.bias' of shape (15) among 16"},
+       "model has 'ln_f.bias' of shape (15) among 16"},
       // Heads, which no shape shows.
       {{.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131},
        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "

@@ -215,10 +215,9 @@ TEST_CASE("no key is in the schema twice, and every row is complete", "[stages]"
 }
 
 TEST_CASE("every honoured key has an effective value in a configuration that uses it", "[stages]") {
-  const std::string common =
-      R"("csv_monitor": {"enabled": true}, )"
-      R"("tensorboard": {"enabled": true}, )"
-      R"("train_batch_size": 8)";
+  const std::string common = R"("csv_monitor": {"enabled": true}, )"
+                             R"("tensorboard": {"enabled": true}, )"
+                             R"("train_batch_size": 8)";
   std::set<std::string> found;
   for (const std::string& text :
        {"{" + common + "}",

@@ -223,7 +223,7 @@ class Comparison {
       const auto counts = counts_of(purpose);
       if (counts.empty()) continue;
       const auto [planned, made] = counts.begin()->second;
-      const bool all = std::ranges::all_of(counts, [&](const auto& c) {
+      const bool all = std::ranges::all_of(counts, [planned = planned, made = made](const auto& c) {
         return c.second.planned * made == c.second.made * planned;
       });
       if (!all || made == planned || made == 0) continue;

@@ -207,7 +207,7 @@ class JsonReader {
 
 // The parser drops what the callback refuses: each event after it was read, and large values that
 // are not needed.
-Recording read_json_recording(TextFile& file, const std::string& path) {
+Recording read_json_recording(InputText& file, const std::string& path) {
   JsonReader reader(path);
   std::string list = "traceEvents";  // of a file that is a list
   int at = 1;

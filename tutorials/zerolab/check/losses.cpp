@@ -92,7 +92,7 @@ RunNumbers read_run(const std::string& given) {
     return folder && fs::exists(given + "/" + name) ? given + "/" + name : "";
   };
   run.weights = beside("model.safetensors"), run.start = beside("init.safetensors");
-  TextFile file(path);
+  InputText file(path);
   const std::string text(std::istreambuf_iterator<char>(file.stream()), {});
   file.require_complete();
   const Json all = Json::parse(text, nullptr, false);

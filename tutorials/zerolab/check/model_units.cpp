@@ -56,7 +56,7 @@ CheckedModel gpt_units(const GptConfig& config) {
 }
 
 CheckedModel read_units(const std::string& path) {
-  TextFile file(path);
+  InputText file(path);
   CheckedModel model;
   int number = 0;
   for (std::string line; std::getline(file.stream(), line);) {

@@ -14,7 +14,7 @@
 namespace zl::cli {
 
 // zlib reads files that are not gzip as they are.
-class TextFile::Buffer : public std::streambuf {
+class InputText::Buffer : public std::streambuf {
  public:
   explicit Buffer(const std::string& path) : file_(gzopen(path.c_str(), "rb")) {
     require_input(file_, "'", path, "' cannot be opened: ", std::strerror(errno));
@@ -40,20 +40,20 @@ class TextFile::Buffer : public std::streambuf {
   char text_[1 << 16];
 };
 
-TextFile::TextFile(const std::string& path)
+InputText::InputText(const std::string& path)
     : path_(path),
       buffer_(std::make_unique<Buffer>(path)),
       stream_(std::make_unique<std::istream>(buffer_.get())) {}
-TextFile::~TextFile() = default;
+InputText::~InputText() = default;
 
-void TextFile::require_complete() const {
+void InputText::require_complete() const {
   const std::string problem = buffer_->problem();
   require_input(problem.empty(), "'", path_, "' cannot be read to its end (", problem,
                 "): it is cut or damaged; copy it again");
 }
 
 Recording read_recording(const std::string& path) {
-  TextFile file(path);
+  InputText file(path);
   std::istream& text = file.stream();
   const int first = (text >> std::ws).peek();
   file.require_complete();

@@ -31,10 +31,10 @@ struct Recording {
 };
 
 // A file as text, unpacked on the way if it is gzip. Memory does not grow with the file.
-class TextFile {
+class InputText {
  public:
-  explicit TextFile(const std::string& path);  // throws InputError
-  ~TextFile();
+  explicit InputText(const std::string& path);  // throws InputError
+  ~InputText();
   std::istream& stream() { return *stream_; }
   // Throws InputError if the file could not be read to its end, such as a gzip that is cut.
   void require_complete() const;
@@ -51,7 +51,7 @@ class TextFile {
 Recording read_recording(const std::string& path);
 
 // Of one format each.
-Recording read_json_recording(TextFile& file, const std::string& path);
+Recording read_json_recording(InputText& file, const std::string& path);
 Recording read_nccl_log(std::istream& text);
 
 // Our name of a collective in any of these formats: "all_gather" for "_allgather_base_"; the name

@@ -93,7 +93,7 @@ int verify(const CheckpointCommand& command) {
   Json json = document_of("checkpoint verify", command.folder);
   for (const auto& [step, path] : checkpoints_of(command.folder)) {
     Progress progress(1, command.quiet);
-    auto problems = verify_checkpoint(path, [&](int64_t done, int64_t bytes) {
+    auto problems = verify_checkpoint(path, [&, path = path](int64_t done, int64_t bytes) {
       if (interrupt_requested()) throw Interrupted();
       progress.share(double(done) / double(bytes), path);
     });

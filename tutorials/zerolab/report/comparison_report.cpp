@@ -128,15 +128,16 @@ Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
   return json;
 }
 
-// ---- the table
-// -----------------------------------------------------------------------------------
+// ---- the table ----------------------------------------------------------------------------------
 
-// How far a value is off its prediction: of the rows of all ranks, the one that is furthest.
-void off_row(Table& table, const char* list, const std::string& key, const std::string& pool = "") {
+// How far a value is off its prediction: of the rows of all ranks, or of those whose `label` is
+// `of`, the one that is furthest.
+void off_row(Table& table, const char* list, const std::string& key, const char* label = "",
+             const std::string& of = "") {
   table.row("  off the prediction by", [&](const Json& s) {
     int64_t most = 0;
     for (const Json& row : s.value(list, Json::array()))
-      if (pool.empty() || row["pool"] == pool)
+      if (of.empty() || row[label] == of)
         if (const int64_t off = row[key].get<int64_t>() - row["predicted_" + key].get<int64_t>();
             std::abs(off) > std::abs(most))
           most = off;
@@ -149,7 +150,7 @@ void memory_section(Table& table, const std::string& title, const char* pool,
                     const std::string& key, const std::string& total = "") {
   table.heading(title);
   table.use_rows(pool, key);
-  off_row(table, "memory", key, pool);
+  off_row(table, "memory", key, "pool", pool);
   if (total.empty()) return;
   table.row("all uses at one instant", [&](const Json& s) { return of_rank_0(s, total); });
   table.row("  off the prediction by", [&](const Json& s) {
@@ -223,7 +224,7 @@ void traffic_rows(Table& table, const GptTrainingSpec& spec) {
     };
     if (!table.any(bytes)) continue;
     table.row(move + " per rank and step", bytes);
-    off_row(table, "moves", "bytes_per_step");
+    off_row(table, "moves", "bytes_per_step", "move", move);
   }
 }
 
@@ -235,7 +236,7 @@ void time_rows(Table& table, bool lanes) {
   for (const auto& [title, key] : {std::pair{"ms in communication (mean of ranks)", "seconds"},
                                    {"  hidden behind computation", "hidden_seconds"},
                                    {"  exposed", "exposed_seconds"}})
-    table.row(title, "/communication_time", [&](const Json& ranks) {
+    table.row(title, "/communication_time", [key = key](const Json& ranks) {
       double sum = 0;
       for (const Json& rank : ranks) sum += rank[key].get<double>();
       return milliseconds(sum / double(ranks.size()));

@@ -23,6 +23,7 @@ std::optional<std::vector<std::string>> metrics_lines(const std::string& folder)
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;

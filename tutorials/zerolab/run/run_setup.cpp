@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <tuple>
 
 #include "nn/data/corpus.h"
 #include "nn/gpt.h"
