@@ -173,7 +173,7 @@ void add_update(Keys& all, Config& c) {
     return json_of(std::string(o.kind == sgd ? "SGD" : o.decoupled ? "AdamW" : "Adam"));
   };
   add(all, "",
-      {{"train_batch_size", at(c.train_batch_size, 1, 1 << 20)},
+      {{"train_batch_size", at(c.train_batch_size, 1, 1 << 30)},
        {"train_micro_batch_size_per_gpu", at(c.micro_batch, 1, 1 << 20)},
        {"gradient_accumulation_steps", at(c.accumulation, 1, 1 << 20)},
        {"gradient_clipping", at(c.gradient_clipping, 0), "1.0"},

@@ -31,7 +31,8 @@ void apply_batch(Reading& r) {
                 below = train / unit * unit;
   const std::string factors =
       str(over, micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
-          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "", " = ", unit);
+          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "",
+          micro || accumulation ? str(" = ", unit) : "");
   if (train == 0) {
     const std::string product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
     train = c.micro_batch * c.accumulation * ranks;

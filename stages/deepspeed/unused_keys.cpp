@@ -140,7 +140,7 @@ const std::vector<UnusedKeys>& never_used() {
        "zero_optimization.offload_optimizer. pin_memory=true zero_optimization.offload_param. "
        "pin_memory=true"},
       {noted, "--trace FILE has the time of each phase and collective",
-       "wall_clock_breakdown comms_logger. enabled verbose prof_all prof_ops debug"},
+       "wall_clock_breakdown comms_logger. enabled verbose prof_all=true prof_ops debug"},
       {noted, "progress says how a run goes", "steps_per_print"},
       {noted, "--out always writes full weights, in fp32",
        "zero_optimization. stage3_gather_16bit_weights_on_model_save "

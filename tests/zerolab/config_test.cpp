@@ -37,7 +37,7 @@ TEST_CASE("config check prints findings in the order of the file, counts them, a
   CHECK((finished.code == 2 && finished.err.empty()));
   const auto found = lines(finished.out);
   const Words expected = {
-      ":2: error: train_batch_size: 30 is not a multiple of 4 ranks = 4. Use 28 or 32",
+      ":2: error: train_batch_size: 30 is not a multiple of 4 ranks. Use 28 or 32",
       ":3: error: gradient_clipping: expected a number",
       ":4: error: optimizer.type: expected one of \"Adam\", \"AdamW\", \"SGD\", not the string "
       "\"Lamb\"",

@@ -163,7 +163,9 @@ TEST_CASE("a student's archive holds no solution, no test and no link to what wa
       CAPTURE(part, path);
       CHECK(files.contains(part + path));
     }
-  CHECK_FALSE(told(files_below(kSource + "/stages"), telling).empty());  // it notices them
+  // The checks above notice what they are for.
+  CHECK_FALSE(told(files_below(kSource + "/stages"), telling).empty());
+  CHECK(dangling({{"a/b.md", "[x](../c.md)"}}) == std::vector<std::string>{"a/b.md: c.md"});
 }
 
 TEST_CASE(
@@ -240,6 +242,9 @@ TEST_CASE("the same tree gives the same archive", "[zerolab]") {
   REQUIRE(zerolab({"exercise", "pack", a}).code == 0);
   REQUIRE(zerolab({"exercise", "pack", b}).code == 0);
   CHECK(read_file(a).size() > 100'000);
+  CHECK(read_file(a) == read_file(b));
+  write_file(b, "mine");  // refused without --force
+  REQUIRE(zerolab({"exercise", "pack", b, "--force"}).code == 0);
   CHECK(read_file(a) == read_file(b));
   CHECK(files_in(folder.path()).size() == 2);
 }

@@ -60,7 +60,7 @@ TEST_CASE("a batch that cannot be split is refused with arithmetic and advice", 
     std::string arithmetic, advice;
   };
   for (const Case& c : std::vector<Case>{
-           {30, 0, 0, "30 is not a multiple of 4 ranks = 4.", "Use 28 or 32"},
+           {30, 0, 0, "30 is not a multiple of 4 ranks.", "Use 28 or 32"},
            {4, 8, 0, "4 is not a multiple of 4 ranks * 8 (train_micro_batch_size_per_gpu) = 32.",
             "Use 32"},
            {32, 4, 4,
@@ -70,7 +70,7 @@ TEST_CASE("a batch that cannot be split is refused with arithmetic and advice", 
            {30, 4, 0, "30 is not a multiple of 4 ranks * 4 (train_micro", "Use 16 or 32"},
            {30, 0, 2, "30 is not a multiple of 4 ranks * 2 (gradient_accumulation_steps) = 8.",
             "Use 24 or 32"},
-           {2, 0, 0, "2 is not a multiple of 4 ranks = 4.", "Use 4"},
+           {2, 0, 0, "2 is not a multiple of 4 ranks.", "Use 4"},
            {1000, 1, 1, "", "Use 4, or leave one of them out"},
            {5, 1'048'576, 0, "", "Use 4194304"}}) {
     CAPTURE(c.train, c.micro, c.accumulation);

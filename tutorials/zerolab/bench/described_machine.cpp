@@ -132,7 +132,7 @@ class Description {
 
   // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
   // gradients. On a CPU a kernel's time is that in which its thread had a core, so other programs
-  // hardly change it. Calls whose places differ by less than 2 % become one point, such as the
+  // hardly change it. Calls whose places are in one interval of 2 % become one point, such as the
   // three directions of a matmul, which are as frequent as each other in a step.
   void kernels(Dtype type, int ranks) {
     std::map<std::pair<std::string, int>, std::map<int64_t, Calls>> all;  // by kernel, shape; place

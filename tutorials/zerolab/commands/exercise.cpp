@@ -80,11 +80,11 @@ int start(const ExerciseCommand& command) {
   if (!fs::is_directory(folder, error) && !fs::create_directory(folder, error) && error)
     throw OutputError(
         str("the folder '", command.folder, "' cannot be created: ", error.message()));
-  for (const auto& [to, text] : {std::pair{task, "task.md"}, {file, "start.cpp"}}) {
-    OutputFile out(to, "", false);
-    out.write_text(read_small_file(from + text, kExerciseFile));
-    out.commit();
-  }
+  OutputFile task_out(task, "", false), file_out(file, "", false);
+  task_out.write_text(read_small_file(from + "task.md", kExerciseFile));
+  file_out.write_text(read_small_file(from + "start.cpp", kExerciseFile));
+  task_out.commit();
+  file_out.commit();
   const std::string next =
       exercise_command("check " + two_digits(exercise) + " " + shell_word(command.folder));
   std::printf("%s\n  %s  the task: read it first\n  %s  the file to complete\nnext: %s\n",

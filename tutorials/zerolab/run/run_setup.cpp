@@ -154,8 +154,10 @@ LoadedConfig load_settings(const RunOptions& options, int ranks) {
   if (!options.nvme_path.empty()) add_nvme_path(options.nvme_path, source.flags);
   LoadedConfig loaded = load_config(source);
   if (loaded.ok()) apply_flags(source, loaded);
-  for (const char* key : {"csv_monitor.enabled", "tensorboard.enabled"})
-    if (options.command != "train" && loaded.origins.contains(key))
+  for (const auto& [key, enabled] :
+       {std::pair("csv_monitor.enabled", loaded.config.csv_monitor.enabled),
+        {"tensorboard.enabled", loaded.config.tensorboard.enabled}})
+    if (enabled && options.command != "train")
       loaded.findings.push_back({Severity::note, loaded.origins.at(key),
                                  "has no effect: only zerolab train writes these files", key});
   print_findings(loaded.findings, options);
