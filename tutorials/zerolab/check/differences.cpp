@@ -20,12 +20,11 @@ std::string calls_of(int64_t n, std::string collective, int64_t elements) {
          (elements < 0 ? "an unknown size" : plural(elements, "element"));
 }
 
-struct Seen {
-  const SeenCall* call;
+struct Seen : SeenCall {
   int64_t size;              // [n] as the plan has it, where only padding differs
   std::string purpose = "";  // "": not known yet
-  bool left(const std::string& collective = "") const {
-    return purpose.empty() && (collective.empty() || call->collective == collective);
+  bool left(const std::string& which = "") const {
+    return purpose.empty() && (which.empty() || collective == which);
   }
 };
 
@@ -36,7 +35,7 @@ class Comparison {
       : c_(c), A_(c.config.accumulation), model_(as_wrapped(c, calls, verdict_)) {
     plan_ = c.system.plan(model_, c.config, c.ranks);
     if (!plan_.note.empty()) verdict_.notes.insert(plan_.note);
-    for (const SeenCall& s : calls) seen_.push_back({&s, s.elements});
+    for (const SeenCall& s : calls) seen_.push_back({s, s.elements});
   }
 
   TrafficVerdict run() {
@@ -92,16 +91,16 @@ class Comparison {
   void match_each() {
     for (Seen& s : seen_)
       for (PlannedCalls& p : plan_.calls) {
-        const bool fits = s.left(p.collective) && s.size == p.elements &&
-                          (s.call->group == 0 || s.call->group == p.group);
+        const bool fits =
+            s.left(p.collective) && s.size == p.elements && (s.group == 0 || s.group == p.group);
         if (fits && !p.sum_only && (p.differs() || !p.number())) take(s, p), ++p.made;
       }
   }
   void take(Seen& s, const PlannedCalls& call) {
     s.purpose = name(call.purpose);
-    if (!same_type(s.call->dtype, call.dtype) && s.size > small_size())
-      ++other_types_[str(call.collective, " of ", s.purpose, " is ", s.call->dtype, " where ",
-                         call.dtype, " is planned")];
+    if (!same_type(s.dtype, call.dtype) && s.size > small_size())
+      ++other_types_[str(call.collective, " of ", s.purpose, " is ", s.dtype, " where ", call.dtype,
+                         " is planned")];
   }
 
   // Calls whose sizes depend on buckets: all but the small ones must have the planned sum.
@@ -139,24 +138,23 @@ class Comparison {
   void name_numbers() {
     std::map<std::tuple<std::string, int64_t, std::string>, int64_t> times;
     for (Seen& s : seen_) {
-      const std::string &collective = s.call->collective, &type = s.call->dtype;
-      const bool integers = type.starts_with('i') || type.starts_with('u');
+      const bool integers = s.dtype.starts_with('i') || s.dtype.starts_with('u');
       const bool norm = s.size == std::ssize(model_.parameters());
       const struct {
         bool is;
         const char *purpose, *text;
       } kinds[] = {
-          {collective == "barrier", "barrier", "it waits, and moves nothing"},
+          {s.collective == "barrier", "barrier", "it waits, and moves nothing"},
           {integers && s.size >= 0 && s.size <= 4096, "integers",
            "integers, such as counters, overflow flags, the order of buckets, used parameters "
            "(find_unused_parameters), a pickled object"},
           {s.size < 0 || s.size > small_size(), "", ""},
-          {norm && collective == "all_reduce", "norm", "the gradient norm (clip_grad_norm_)"},
+          {norm && s.collective == "all_reduce", "norm", "the gradient norm (clip_grad_norm_)"},
           {true, "numbers", "numbers of a step, such as the loss mean or a norm"}};
       if (!s.left()) continue;
       const auto& kind = *std::ranges::find_if(kinds, [](const auto& k) { return k.is; });
       s.purpose = kind.purpose;
-      if (!s.left()) ++times[{collective, s.size, kind.text}];
+      if (!s.left()) ++times[{s.collective, s.size, kind.text}];
     }
     for (const auto& [what, n] : times) {
       const auto& [collective, size, text] = what;
@@ -223,23 +221,23 @@ class Comparison {
       kept |= p.is("all_gather", Purpose::parameter) && A_ > 1 && p.planned == A_ && p.made == 1;
     for (PlannedCalls& p : plan_.calls) {
       if (!p.is("all_gather", Purpose::parameter) || !p.differs() || p.made == 0) continue;
+      const int64_t units = std::ssize(p.units), once = units * A_, less = p.missing();
+      const std::string all = list_of(p.units);
+      std::string text =
+          (less < 0 ? "gathered more often than planned: " : "gathered less often: ") + all;
+      if (-less == once && p.planned == once)
+        text = (all == "root" ? "root gathered twice" : "units gathered twice: " + all) +
+               ": resharded after forward (reshard_after_forward=True)";
+      else if (kept && less == units * (A_ - 1))
+        text =
+            "units not resharded after backward: " + all + " (set_reshard_after_backward(False))";
+      else if (p.planned == 2 * once && less > 0 && less % A_ == 0)
+        text = str("units not resharded: one gather is missing for ", less / A_, " of the ", units,
+                   " units ", all, " (reshard_after_forward=False)");
+      say(str(text, " (", calls_of(p.made, "all_gather", p.elements), " where ", p.planned,
+              " are planned)"));
       p.named = true;
-      const std::string calls = calls_of(p.made, "all_gather", p.elements);
-      say(str(gathers_text(p, kept), " (", calls, " where ", p.planned, " are planned)"));
     }
-  }
-  std::string gathers_text(const PlannedCalls& p, bool kept) const {
-    const int64_t units = std::ssize(p.units), once = units * A_, more = p.made - p.planned;
-    const std::string all = list_of(p.units);
-    if (more == once && p.planned == once)
-      return (p.units[0] == "root" ? "root gathered twice" : "units gathered twice: " + all) +
-             ": resharded after forward, gathered again for backward (reshard_after_forward=True)";
-    if (kept && -more == units * (A_ - 1))
-      return "units not resharded after backward: " + all + " (set_reshard_after_backward(False))";
-    if (p.planned == 2 * once && more < 0 && more % A_ == 0)
-      return str("units not resharded: one gather is missing for ", -more / A_, " of the ", units,
-                 " units ", all, " (reshard_after_forward=False)");
-    return (more > 0 ? "gathered more often than planned: " : "gathered less often: ") + all;
   }
 
   void name_the_rest() {
@@ -253,7 +251,7 @@ class Comparison {
     std::map<std::pair<std::string, int64_t>, int64_t> extra;
     for (Seen& s : seen_) {
       if (!s.left()) continue;
-      if (!owners || !s.left("broadcast")) ++extra[{s.call->collective, s.size}];
+      if (!owners || !s.left("broadcast")) ++extra[{s.collective, s.size}];
       s.purpose = "other";
     }
     for (const PlannedCalls& p : plan_.calls) {
@@ -279,7 +277,7 @@ class Comparison {
     for (const PlannedCalls& p : plan_.calls)
       add(p.collective, name(p.purpose), p.planned, p.planned * p.elements, "planned_");
     for (const Seen& s : seen_)
-      add(s.call->collective, s.purpose, 1, std::max<int64_t>(0, s.call->elements), "");
+      add(s.collective, s.purpose, 1, std::max<int64_t>(0, s.elements), "");
   }
 
   const TrafficCase& c_;
