@@ -64,7 +64,7 @@ const std::vector<Subfolder> subfolders = {
     {"tutorials/zerolab/run",
      "tutorials/zerolab/(main\\.cpp|commands/.*|bench/.*|check/.*|report/.*)"},
     {"tutorials/zerolab/monitors", "tutorials/zerolab/run/.*"},
-    {"tutorials/zerolab/report", "tutorials/zerolab/(commands|plan)/.*"},
+    {"tutorials/zerolab/report", "tutorials/zerolab/(check|commands|plan)/.*"},
     {"tutorials/zerolab/report/page", "tutorials/zerolab/report/.*|tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/bench", "tutorials/zerolab/commands/.*"},
     {"tutorials/zerolab/check", "tutorials/zerolab/check/.*"},

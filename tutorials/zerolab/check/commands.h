@@ -1,4 +1,4 @@
-// The subcommands of 'zerolab check'.
+// What the commands of this folder share.
 #pragma once
 
 #include "tutorials/zerolab/cli/flags.h"
@@ -6,7 +6,7 @@
 
 namespace zl::cli {
 
-void add_check_traffic(CLI::App& check, Invocation& invocation);
-void add_check_losses(CLI::App& check, Invocation& invocation);
+void add_losses(CLI::App& check, Invocation& invocation);  // of 'zerolab check losses'
+void add_settings(Flags& flags, RunOptions& options);      // --model, --config and --set
 
 }  // namespace zl::cli

@@ -6,21 +6,15 @@
 
 namespace zl::cli {
 
-struct Difference {
-  std::string text;       // one sentence
-  bool harmless = false;  // it changes neither results nor volume by itself
-};
-
-// Of one rank and step: calls, and elements of the unsharded side.
-struct TrafficOfPurpose {
-  std::string collective, purpose;  // purpose: "other" of what the plan does not explain
-  int64_t calls = 0, elements = 0, planned_calls = 0, planned_elements = 0;
-};
+// Whether it is harmless, because it changes neither results nor volume by itself; one sentence.
+using Difference = std::pair<bool, std::string>;
 
 struct TrafficVerdict {
-  std::vector<TrafficOfPurpose> rows;
+  // Of a rank and step, by collective and purpose ("other": the plan does not explain it): "calls",
+  // "planned_calls", "elements" of the unsharded side, "planned_elements".
+  std::map<std::pair<std::string, std::string>, std::map<std::string, int64_t>> rows;
   std::vector<Difference> differences;
-  std::vector<std::string> notes;  // what is as planned, but not obvious
+  std::set<std::string> notes;  // what is as planned, but not obvious
 };
 
 struct TrafficCase {
@@ -33,9 +27,11 @@ struct TrafficCase {
 TrafficVerdict compare_traffic(const TrafficCase& c, const std::vector<SeenCall>& calls);
 
 // The model with its units as the collectives of the run show them, where that explains sizes that
-// the plan does not know: two units are one, a module is a unit, a parameter is there twice. Each
-// adds its sentence.
+// the plan does not know: weights are transposed, two units are one, a module is a unit, a
+// parameter is there twice. Each adds its sentence.
 CheckedModel as_wrapped(const TrafficCase& c, const std::vector<SeenCall>& calls,
-                        std::vector<Difference>& differences);
+                        TrafficVerdict& verdict);
+
+std::string list_of(const std::vector<std::string>& names);  // "root, h.0 and h.1"
 
 }  // namespace zl::cli

@@ -3,14 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "stages/predict/plan.h"
 #include "tensor/io/file_calls.h"
 #include "tensor/io/safetensors.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/quantity.h"
+#include "tutorials/zerolab/report/run_json.h"
 #include "tutorials/zerolab/run/run_folder.h"
-#include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
 namespace {
@@ -36,27 +35,13 @@ std::string token_bytes(const TokenData& data) {
 
 Json settings_of(const RunSetup& setup, const TrainingResult& result) {
   const GptTrainingSpec& spec = setup.spec;
-  const GptConfig& m = spec.model;
   const OptimizerConfig& o = spec.engine.optimizer;
-  Json lr = Json::array(), losses = lr, norms = lr, traffic = lr, memory = lr;
+  Json lr = Json::array(), losses = lr, norms = lr;
   for (const StepRecord& step : result.steps)
     lr.push_back(step.lr), losses.push_back(step.loss), norms.push_back(step.grad_norm);
   const StagePlan plan = plan_stage(spec.without_data(), spec.engine.stage, 0);
-  for (const TrafficRow& r : plan.traffic)
-    traffic.push_back({{"collective", name(r.collective)},
-                       {"purpose", name(r.purpose)},
-                       {"calls", r.predicted_calls},
-                       {"elements", r.predicted_elements}});
-  for (const MemoryRow& r : plan.memory)
-    memory.push_back(
-        {{"use", name(r.use)}, {"rest_bytes", r.predicted_rest}, {"peak_bytes", r.predicted_peak}});
   return {{"schema", 1},
-          {"model",
-           {{"n_layer", m.layers},
-            {"n_head", m.heads},
-            {"n_embd", m.width},
-            {"block_size", m.block_size},
-            {"vocab_size", m.vocab}}},
+          {"model", model_json<Json>(setup)},
           {"window", spec.window},
           {"stage", name(spec.engine.stage)},
           {"ranks", spec.ranks},
@@ -72,21 +57,17 @@ Json settings_of(const RunSetup& setup, const TrainingResult& result) {
           {"lr", lr},
           {"losses", losses},
           {"grad_norms", norms},
-          {"traffic_per_step", traffic},
-          {"memory", memory}};
+          {"traffic_per_step", traffic_json<Json>(plan.traffic, Columns::predicted)},
+          {"memory", memory_json<Json>(plan.memory, Columns::predicted)}};
 }
 
-struct GoldenOptions : RunOptions {
-  std::string folder;
-};
-
-int golden(GoldenOptions& options) {
-  if (options.folder.empty()) throw UsageError("golden needs a folder DIR to write");
+int golden(RunOptions& options) {
+  if (options.out.empty()) throw UsageError("golden needs a folder DIR to write");
   options.command = "golden";
   const RunSetup setup = set_up_run(options, options.ranks.value_or(2));
   require_input(setup.spec.engine.precision == Dtype::f32,
                 "golden is for fp32: other types round differently elsewhere");
-  const RunFolder folder(options.folder, RunFolder::For::train);
+  const RunFolder folder(options.out, RunFolder::For::train);
   write_text(folder.file("tokens.bin"), token_bytes(setup.windows->data()));
   Metrics metrics(folder.file("metrics.jsonl"), false);
   const auto save = [&](Trainer& t, const char* name) {
@@ -99,40 +80,28 @@ int golden(GoldenOptions& options) {
   Json settings = settings_of(setup, result), hashes = Json::object();
   const SafetensorsFile weights(folder.file("model.safetensors"));
   for (const SafetensorsEntry& e : weights.entries()) {
-    char hash[20];
-    std::snprintf(hash, sizeof hash, "%016llx",
-                  (unsigned long long)weights_hash(weights.read_floats(e.name)));
-    hashes[e.name] = hash;
+    const unsigned long long hash = weights_hash(weights.read_floats(e.name));
+    hashes[e.name] = format("%016llx", hash);
   }
   settings["hashes"] = hashes;
   write_text(folder.file("golden.json"), json_text(settings));
   std::printf("%s: golden.json, init.safetensors, tokens.bin, metrics.jsonl, model.safetensors\n",
-              options.folder.c_str());
+              options.out.c_str());
   return kFine;
 }
 
 void add_golden(CLI::App& app, Invocation& invocation) {
-  static GoldenOptions options;
+  static RunOptions options;
   Flags flags(app, invocation, "golden",
               "a run that tutorials/zerolab/check/parity.py repeats in PyTorch",
               [] { return golden(options); });
   flags.name("DIR", "", "folder for the weights, the tokens and the numbers of the run",
-             options.folder);
-  flags.name("--config", "FILE", "a DeepSpeed JSON file", options.source.file);
-  flags.value(
-      "--set", "KEY=VALUE", "one setting of such a file; may be given again",
-      [](const std::string& text) { options.source.sets.push_back(text); }, Flags::Takes::several);
-  flags.add(
-      "--ranks", "N", options.ranks,
-      [](const std::string& text) { return read_count(text, 1, 64); },
-      "number of ranks (default 2)");
+             options.out);
+  add_settings(flags, options);
+  flags.add("--ranks", "N", options.ranks, count_within(1, 64), "number of ranks (default 2)");
   flags.value("--steps", "N", "number of updates (default 100)", [](const std::string& text) {
     options.set("--steps", "zerolab.steps", str(read_count(text, 1, 1'000'000)), false);
   });
-  flags.value("--model", "NAME", "tiny, small, gpt2, … (default small)",
-              [](const std::string& text) {
-                options.set("--model", "zerolab.model", gpt_names()[choose(text, gpt_names())]);
-              });
   flags.footer("  zerolab golden golden --config ds.json --model tiny --steps 20");
 }
 

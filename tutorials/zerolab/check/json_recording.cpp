@@ -16,12 +16,18 @@ using Value = nlohmann::json;
 Value part(const Value& object, const char* key) {
   return object.is_object() ? object.value(key, Value()) : Value();
 }
-std::string text(const Value& value) { return value.is_string() ? value.get<std::string>() : ""; }
+std::string as_text(const Value& value) {
+  return value.is_string() ? value.get<std::string>() : "";
+}
+std::string text(const Value& object, const char* key) { return as_text(part(object, key)); }
 double real(const Value& object, const char* key, double missing = 0) {
   const Value found = part(object, key);
   return found.is_number() ? found.get<double>() : missing;
 }
 Value first(const Value& list) { return list.is_array() && !list.empty() ? list[0] : Value(); }
+std::string type_of_first(const Value& object, const char* key) {
+  return our_type(as_text(first(part(object, key))));
+}
 
 // [n] Of a tensor's shape, or of a list of those. -1: no tensor.
 int64_t elements_of(const Value& shape) {
@@ -35,171 +41,137 @@ int64_t elements_of(const Value& shape) {
   return first(shape).is_array() ? sum : product;
 }
 
-bool shards(const std::string& collective) {
-  return collective == "all_gather" || collective == "reduce_scatter";
-}
-
 struct Span {
-  double begin, end;
   int rank;
   std::string name;
+  double begin, end;
   bool has(double time) const { return begin <= time && time < end; }
-};
-struct Timed : SeenCall {
-  double time = 0;
 };
 
 class JsonReader {
  public:
-  explicit JsonReader(const std::string& path) : path_(path) {}
-
   // One event of a list "traceEvents" or "entries".
   void event(const Value& e) {
     ++events_;
     if (e.is_object() && e.contains("profiling_name")) return recorded(e);
-    const std::string category = text(part(e, "cat")), name = text(part(e, "name"));
+    const std::string category = text(e, "cat"), name = text(e, "name");
     const Value args = part(e, "args");
-    const double begin = real(e, "ts");
-    const Span span{begin, begin + real(e, "dur"), int(real(e, "pid")), name};
-    if (category == "phase") phases_.push_back(span);
-    if (category == "collective" && args.contains("kind")) ours(args, span);
-    if (category == "user_annotation" && name.starts_with("ProfilerStep")) steps_.push_back(span);
+    const double begin = real(e, "ts"), end = begin + real(e, "dur");
+    const int process = int(real(e, "pid"));
+    if (category == "phase") spans_.push_back({process, name, begin, end});
+    if (category == "collective" && args.contains("kind")) ours(args, process, begin);
+    if (category == "user_annotation" && name.starts_with("ProfilerStep"))
+      spans_.push_back({-1, "step", begin, end});
     if (category == "user_annotation" && name.starts_with("gloo:"))
-      types_[elements_of(first(part(args, "Input Dims")))] =
-          our_type(text(first(part(args, "Input type"))));
+      types_[elements_of(first(part(args, "Input Dims")))] = type_of_first(args, "Input type");
     if (category != "cpu_op") return;
-    if (name.starts_with("_c10d_functional::")) functional_.push_back(span);
-    if (name.starts_with("c10d::")) c10d(args, span);
-    if (name == "record_param_comms") comms(args, span);
+    if (name.starts_with("c10d::")) on_cpu(args, name.substr(6), begin);
+    if (name == "record_param_comms") on_gpu(args, text(args, "Collective name"), begin);
   }
 
-  Recording finish(const Value& header) {
-    require_input(events_ > 0, "'", path_,
-                  "' is JSON, but no trace (\"traceEvents\") and no flight ",
-                  "recorder (\"entries\") with an event");
+  Recording finish(const Value& header, const std::string& path) {
+    require_input(events_ > 0, "'", path, "' is JSON, but no trace (\"traceEvents\") and no ",
+                  "flight recorder (\"entries\") with an event");
     const Value info = part(header, "distributedInfo");
+    const int rank = int(real(info, "rank", real(header, "rank", -1)));
     all_.ranks = int(real(info, "world_size", real(part(header, "otherData"), "ranks")));
-    if (!ours_.empty())
-      finish_ours();
-    else if (!entries_.empty())
-      finish_entries(part(header, "pg_config"), int(real(header, "rank", -1)));
-    else
-      finish_kineto(int(real(info, "rank", -1)));
+    if (all_.calls.empty()) all_.calls.swap(on_cpu_);
+    find_groups(part(header, "pg_config"));
+    const auto sized = [](const SeenCall& call) { return call.elements > 0; };
+    require_input(all_.calls.empty() || std::ranges::any_of(all_.calls, sized), "'", path,
+                  "' does not say the sizes of its collectives; profile with record_shapes=True");
+    std::ranges::stable_sort(all_.calls, {}, &SeenCall::time);
+    for (SeenCall& call : all_.calls) {
+      if (call.group < 0) call.elements = all_.ranks > 0 ? call.elements * all_.ranks : -1;
+      call.group = std::max(0, call.group);
+      if (const auto type = types_.find(call.elements); type != types_.end() && call.dtype.empty())
+        call.dtype = type->second;
+      call.step = step_of(call);
+      if (call.rank < 0) call.rank = rank;
+      all_.steps[call.rank] += 0;
+    }
+    for (const Span& s : spans_) all_.steps[s.rank < 0 ? rank : s.rank] += s.name == "step";
     return std::move(all_);
   }
 
  private:
+  SeenCall& add(std::vector<SeenCall>& calls, const std::string& collective, int64_t elements,
+                const std::string& dtype, double time) {
+    return calls.emplace_back(
+        SeenCall{.collective = collective, .elements = elements, .dtype = dtype, .time = time});
+  }
   // zerolab's own --trace: a process of the timeline is a rank.
-  void ours(const Value& args, const Span& span) {
+  void ours(const Value& args, int rank, double time) {
     const auto n = int64_t(real(args, "count")), bytes = int64_t(real(args, "bytes"));
     const int64_t size = n > 0 ? bytes / n : 0;
-    Timed& call = ours_.emplace_back();
-    call.rank = span.rank, call.time = span.begin, call.elements = n;
-    call.collective = text(part(args, "kind")), call.name = text(part(args, "name"));
-    call.dtype = size == 4 ? "f32" : size == 8 ? "f64" : size == 2 ? "16-bit" : "";
-  }
-  // A step ends with its phase "step"; an evaluation belongs to none.
-  void finish_ours() {
+    const char* type = size == 4 ? "f32" : size == 8 ? "f64" : size == 2 ? "16-bit" : "";
     all_.kind = "trace of zerolab";
-    for (Timed& call : ours_) {
-      int ended = 0;
-      for (const Span& phase : phases_) {
-        if (phase.rank != call.rank) continue;
-        ended += phase.name == "step" && phase.end <= call.time;
-        if (phase.has(call.time) && phase.name != "data" && phase.name != "evaluation")
-          call.step = 0;
-      }
-      if (call.step == 0) call.step = ended;
-      all_.calls.push_back(call);
+    add(all_.calls, text(args, "kind"), n, type, time).rank = rank;
+  }
+  // zerolab's step ends with its phase "step", and an evaluation belongs to none.
+  int step_of(const SeenCall& call) const {
+    int ended = 0;
+    bool inside = false;
+    for (const Span& span : spans_) {
+      if (span.rank != call.rank) continue;
+      ended += span.name == "step" && span.end <= call.time;
+      inside |= span.has(call.time) && span.name != "data" && span.name != "evaluation";
     }
-    for (const Span& phase : phases_) all_.steps[phase.rank] += phase.name == "step";
+    return inside ? ended : -1;
   }
 
   // PyTorch on CPUs. gloo's events repeat the calls, with the types that lists of tensors lack.
-  void c10d(const Value& args, const Span& span) {
+  void on_cpu(const Value& args, const std::string& name, double time) {
     const Value shapes = part(args, "Input Dims");
-    Timed& call = c10d_.emplace_back();
-    call.name = span.name, call.time = span.begin;
-    call.collective = our_name(span.name.substr(6));
-    call.dtype = our_type(text(first(part(args, "Input type"))));
-    call.elements = call.collective == "barrier" ? 0 : elements_of(first(shapes));
-    if (!shards(call.collective) || !shapes.is_array() || shapes.size() < 2) return;
+    SeenCall& call = add(on_cpu_, our_name(name), elements_of(first(shapes)),
+                         type_of_first(args, "Input type"), time);
+    if (call.collective == "barrier") call.elements = 0;
     // Of allgather_ and reduce_scatter_ one side is a list of lists, which is not shown; the other
     // is a shard.
-    const int64_t one = elements_of(shapes[0]), other = elements_of(shapes[1]);
-    const bool list = shapes[0].empty() || shapes[1].empty();
-    call.elements = std::max(one, other);
-    call.group = list ? -1 : int(call.elements / std::max<int64_t>(1, std::min(one, other)));
-  }
-  // PyTorch on GPUs.
-  void comms(const Value& args, const Span& span) {
-    const std::string name = text(part(args, "Collective name"));
-    if (name.empty() || name == "wait" || name == "init") return;
-    Timed& call = comms_.emplace_back();
-    call.name = name, call.time = span.begin, call.collective = our_name(name);
-    call.dtype = our_type(text(part(args, "dtype")));
-    const double in = real(args, "In msg nelems", -1), out = real(args, "Out msg nelems", -1);
-    call.elements = int64_t(shards(call.collective) ? std::max(in, out) : in);
-    call.group = int(real(args, "Group size"));
-  }
-  void finish_kineto(int rank) {
-    all_.kind = "Kineto trace";
-    std::vector<Timed>& calls = comms_.empty() ? c10d_ : comms_;
-    require_input(
-        calls.empty() || std::ranges::any_of(calls, [](const auto& c) { return c.elements > 0; }),
-        "'", path_,
-        "' has no \"Input Dims\", so the sizes of its collectives are unknown; profile ",
-        "with record_shapes=True");
-    std::ranges::sort(steps_, {}, &Span::begin);
-    std::ranges::stable_sort(calls, {}, &Timed::time);
-    for (Timed& call : calls) {
-      call.rank = rank;
-      if (call.group < 0) call.elements = all_.ranks > 0 ? call.elements * all_.ranks : -1;
-      call.group = std::max(0, call.group);
-      if (call.dtype.empty() && types_.contains(call.elements)) call.dtype = types_[call.elements];
-      for (const Span& span : functional_) call.functional |= span.has(call.time);
-      for (size_t i = 0; i < steps_.size(); ++i)
-        if (steps_[i].has(call.time)) call.step = int(i);
-      all_.calls.push_back(call);
+    if (call.shards() && shapes.is_array() && shapes.size() > 1) {
+      const int64_t one = elements_of(shapes[0]), other = elements_of(shapes[1]);
+      const bool list = shapes[0].empty() || shapes[1].empty();
+      call.elements = std::max(one, other);
+      call.group = list ? -1 : int(call.elements / std::max<int64_t>(1, std::min(one, other)));
     }
-    all_.steps[rank] = int(steps_.size());
+  }
+  void on_gpu(const Value& args, const std::string& name, double time) {
+    if (name.empty() || name == "wait" || name == "init") return;
+    const auto in = int64_t(real(args, "In msg nelems", -1)),
+               out = int64_t(real(args, "Out msg nelems", -1));
+    SeenCall& call = add(all_.calls, our_name(name), in, our_type(text(args, "dtype")), time);
+    call.group = int(real(args, "Group size"));
+    if (call.shards()) call.elements = std::max(in, out);
   }
 
   // PyTorch's flight recorder, as _dump_nccl_trace_json() writes it.
   void recorded(const Value& e) {
-    SeenCall call{.name = text(part(e, "profiling_name"))};
-    const Value in = part(e, "input_sizes"), out = part(e, "output_sizes");
-    call.collective = our_name(call.name.substr(call.name.find(':') + 1));
-    call.dtype = our_type(text(first(part(e, "input_dtypes"))));
-    if (!first(in).is_null()) call.elements = elements_of(in);
-    if (shards(call.collective)) call.elements = std::max(call.elements, elements_of(out));
-    if (call.name.ends_with("coalesced") && call.elements < 0)
-      all_.notes = {"entries 'coalesced' close groups of the calls before them; not counted"};
-    else
-      entries_.push_back({call, text(first(part(e, "process_group")))});
-  }
-  void finish_entries(const Value& groups, int rank) {
     all_.kind = "flight recorder";
-    std::map<std::string, int> sizes;
-    if (groups.is_object())
-      for (const auto& [name, group] : groups.items()) {
-        const std::string ranks = text(part(group, "ranks"));
-        sizes[name] = ranks.size() < 3 ? 0 : 1 + int(std::ranges::count(ranks, ','));
-        all_.ranks = std::max(all_.ranks, sizes[name]);
-      }
-    for (auto& [call, group] : entries_) {
-      call.rank = rank, call.group = sizes[group];
-      all_.calls.push_back(call);
+    const std::string name = text(e, "profiling_name");
+    const Value in = part(e, "input_sizes"), out = part(e, "output_sizes");
+    const int64_t elements = first(in).is_null() ? -1 : elements_of(in);
+    if (name.ends_with("coalesced") && elements < 0) {
+      all_.notes = {"entries 'coalesced' close groups of the calls before them; not counted"};
+      return;
     }
-    all_.steps[rank] = 0;
+    SeenCall& call = add(all_.calls, our_name(name.substr(name.find(':') + 1)), elements,
+                         type_of_first(e, "input_dtypes"), 0);
+    if (call.shards()) call.elements = std::max(elements, elements_of(out));
+    groups_.push_back(as_text(first(part(e, "process_group"))));
+  }
+  void find_groups(const Value& config) {  // "ranks": "[0, 1]"
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const std::string ranks = text(part(config, groups_[i].c_str()), "ranks");
+      if (ranks.size() > 2) all_.calls[i].group = 1 + int(std::ranges::count(ranks, ','));
+      all_.ranks = std::max(all_.ranks, all_.calls[i].group);
+    }
   }
 
-  const std::string path_;
-  Recording all_;
+  Recording all_{.kind = "Kineto trace"};
   int64_t events_ = 0;
-  std::vector<Timed> ours_, c10d_, comms_;
-  std::vector<std::pair<SeenCall, std::string>> entries_;  // with their group's name
-  std::vector<Span> phases_, steps_, functional_;
+  std::vector<SeenCall> on_cpu_;
+  std::vector<std::string> groups_;       // of each call of a flight recorder
+  std::vector<Span> spans_;               // phases and steps
   std::map<int64_t, std::string> types_;  // of gloo's calls, by their elements
 };
 
@@ -207,15 +179,16 @@ class JsonReader {
 
 // The parser drops what the callback refuses: each event after it was read, and large values that
 // are not needed.
-Recording read_json_recording(InputText& file, const std::string& path) {
-  JsonReader reader(path);
+Recording read_json_recording(InputText& file) {
+  static const std::set<std::string> needed = {"traceEvents", "entries",   "distributedInfo",
+                                               "otherData",   "pg_config", "rank"};
+  JsonReader reader;
   std::string list = "traceEvents";  // of a file that is a list
   int at = 1;
   const auto keep = [&](int depth, Value::parse_event_t kind, Value& value) {
     if (kind == Value::parse_event_t::key && depth == 1) {
       list = value.get<std::string>(), at = 2;
-      return list == "traceEvents" || list == "entries" || list == "distributedInfo" ||
-             list == "otherData" || list == "pg_config" || list == "rank";
+      return needed.contains(list);
     }
     if (kind != Value::parse_event_t::object_end || depth != at) return depth < 100;
     if (list != "traceEvents" && list != "entries") return true;
@@ -225,10 +198,10 @@ Recording read_json_recording(InputText& file, const std::string& path) {
   try {
     const Value header = Value::parse(file.stream(), keep);
     file.require_complete();
-    return reader.finish(header);
+    return reader.finish(header, file.path());
   } catch (const Value::exception& e) {
     file.require_complete();
-    throw InputError(str("'", path, "' is no JSON: ", e.what()));
+    throw InputError(str("'", file.path(), "' is no JSON: ", e.what()));
   }
 }
 

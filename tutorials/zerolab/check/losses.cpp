@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <sstream>
 
@@ -39,6 +38,10 @@ struct RunNumbers {
   std::map<int64_t, StepNumbers> steps;
   std::string weights, start;  // safetensors; "": there are none
 };
+struct Step {  // that both runs have
+  int64_t number;
+  StepNumbers r, c;  // reference, candidate
+};
 
 // ---- reading -----------------------------------------------------------------------------------
 
@@ -47,9 +50,10 @@ void add(RunNumbers& run, const Json& line) {
     const Json found = line.value(key, line.value(other, Json()));
     return found.is_number() ? found.get<double>() : NAN;
   };
-  const double step = value("step", "global_step"), loss = value("loss", "train_loss");
+  const double step = value("step", "global_step");
   if (std::isfinite(step) && line.contains("loss"))
-    run.steps[int64_t(step)] = {loss, value("grad_norm", "norm"), value("lr", "learning_rate")};
+    run.steps[int64_t(step)] = {value("loss", "train_loss"), value("grad_norm", "norm"),
+                                value("lr", "learning_rate")};
 }
 
 // The number behind `word`, or the nth of the line if the word is not there.
@@ -68,110 +72,106 @@ double number_at(const std::string& line, const std::string& word, int nth) {
 
 // "step loss" in any clothing: a table, CSV, a line of a log. The first column of DeepSpeed's
 // monitor counts samples; then the nth line is step n.
-void add_lines(RunNumbers& run, const std::string& text) {
-  std::map<double, StepNumbers> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
+void add_lines(RunNumbers& run, std::istringstream& text) {
+  std::map<double, double> losses;
+  for (std::string line; std::getline(text, line);) {
     const double step = number_at(line, "step", 0), loss = number_at(line, "loss", 1);
-    if (std::isfinite(step) && std::isfinite(loss) && step >= 0) lines[step] = {loss, NAN, NAN};
+    if (std::isfinite(step) && std::isfinite(loss) && step >= 0) losses[step] = loss;
   }
-  const double first = lines.empty() ? 1 : lines.begin()->first;
-  const bool samples = first > 1 && std::ranges::all_of(lines, [&](const auto& line) {
-                         return std::fmod(line.first, first) == 0;
-                       });
-  for (const auto& [step, numbers] : lines)
-    run.steps[int64_t(samples ? step / first : step)] = numbers;
+  double samples = losses.empty() ? 1 : std::max(1.0, losses.begin()->first);
+  for (const auto& [step, loss] : losses)
+    if (std::fmod(step, samples) != 0) samples = 1;
+  for (const auto& [step, loss] : losses) run.steps[int64_t(step / samples)].loss = loss;
 }
 
 RunNumbers read_run(const std::string& given) {
   namespace fs = std::filesystem;
   RunNumbers run;
-  const bool folder = fs::is_directory(given);
-  const std::string path = folder ? given + "/metrics.jsonl" : given;
-  const auto beside = [&](const char* name) {
-    return folder && fs::exists(given + "/" + name) ? given + "/" + name : "";
-  };
-  run.weights = beside("model.safetensors"), run.start = beside("init.safetensors");
+  std::string path = given;
+  if (fs::is_directory(given)) {
+    path += "/metrics.jsonl";
+    if (fs::exists(given + "/model.safetensors")) run.weights = given + "/model.safetensors";
+    if (fs::exists(given + "/init.safetensors")) run.start = given + "/init.safetensors";
+  }
   InputText file(path);
   const std::string text(std::istreambuf_iterator<char>(file.stream()), {});
   file.require_complete();
+  std::istringstream lines(text);
   const Json all = Json::parse(text, nullptr, false);
   if (all.is_object() && all.contains("log_history")) {
     for (const Json& line : all["log_history"])
       if (line.is_object()) add(run, line);
   } else if (text.starts_with('{')) {
-    std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);)
       if (const Json one = Json::parse(line, nullptr, false); one.is_object()) add(run, one);
   } else if (text.find('\0') == text.npos) {  // not a binary file
-    add_lines(run, text);
+    add_lines(run, lines);
   }
-  require_input(!run.steps.empty(), "'", path,
-                "' has no losses: neither metrics.jsonl nor trainer_state.json, and no lines with "
-                "a step and a loss");
+  require_input(!run.steps.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
+                "trainer_state.json, and no lines with a step and a loss");
   return run;
 }
 
 // ---- what a difference looks like --------------------------------------------------------------
 
+double apart(double a, double b) { return std::abs(a - b) / std::abs(b); }  // relative
+
+// How far a step's numbers are apart; norms may be ten times as far as losses.
+double off(const Step& s) {
+  return std::max(apart(s.c.loss, s.r.loss), std::fmax(0, apart(s.c.norm, s.r.norm) / 10));
+}
+
 // What a factor means that a mistake makes; "": it is none of these.
 std::string meaning_of(double factor, const LossOptions& o) {
-  for (int k = 2; k <= 1024; ++k) {
-    const bool times = std::abs(factor / k - 1) < 1e-3;
-    if (!times && !(std::abs(factor * k - 1) < 1e-3)) continue;
-    const bool N = k == o.ranks, A = k == o.micro_batches;
-    const std::string of = N == A ? "ranks or micro-batches" : N ? "ranks" : "micro-batches";
-    return times
-               ? str(k, ".00 x the reference's: a sum over ", of, ", not a mean")
-               : str("1/", k, " of the reference's: it is divided by the number of ", of, " twice");
-  }
-  return "";
+  const double k = std::round(std::max(factor, 1 / factor));
+  const bool times = apart(factor, k) < 1e-3;
+  if (!(k >= 2 && k <= 1024) || !(times || apart(1 / factor, k) < 1e-3)) return "";
+  const bool N = k == o.ranks, A = k == o.micro_batches;
+  const std::string of = N == A ? "ranks or micro-batches" : N ? "ranks" : "micro-batches";
+  return times ? str(k, ".00 x the reference's: a sum over ", of, ", not a mean")
+               : str("1/", k, " of the reference's: divided by the number of ", of, " twice");
 }
 
 // Why the steps from `first` on differ, in sentences.
-std::vector<std::string> meanings(const RunNumbers& reference, const RunNumbers& candidate,
-                                  int64_t first, const LossOptions& o) {
+std::vector<std::string> meanings(const std::vector<Step>& steps, size_t first,
+                                  const LossOptions& o) {
   std::vector<std::string> all;
-  std::vector<StepNumbers> r, c;  // of the common steps
-  for (const auto& [step, numbers] : reference.steps)
-    if (const auto found = candidate.steps.find(step); found != candidate.steps.end())
-      r.push_back(numbers), c.push_back(found->second);
+  const StepNumbers &r = steps[0].r, &c = steps[0].c;
   const auto near = [&](double a, double b) {
     return std::abs(a - b) <= o.tolerance * std::abs(b);
   };
-  const double factor = c[0].loss / r[0].loss, of_norm = c[0].norm / r[0].norm;
+  const double factor = c.loss / r.loss, of_norm = c.norm / r.norm;
   const std::string meaning = meaning_of(factor, o), of_gradient = meaning_of(of_norm, o);
-  bool multiple = !meaning.empty(), late = r.size() > 1, other_rate = false;
-  int64_t clipped = -1;
-  for (size_t i = 0; i < r.size(); ++i) {
-    multiple &= near(c[i].loss, factor * r[i].loss);
-    other_rate |= std::isfinite(c[i].lr + r[i].lr) && !near(c[i].lr, r[i].lr);
-    late &= i == 0 || near(c[i].lr, r[i - 1].lr);
-    if (clipped < 0 && o.clipping > 0 && r[i].norm > o.clipping) clipped = int64_t(i);
+  bool multiple = !meaning.empty(), late = steps.size() > 1, other_rate = false;
+  size_t clipped = steps.size();  // the first whose norm is clipped
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const auto& [number, its, mine] = steps[i];
+    multiple &= near(mine.loss, factor * its.loss);
+    other_rate |= apart(mine.lr, its.lr) > o.tolerance;
+    late &= i == 0 || near(mine.lr, steps[i - 1].r.lr);
+    if (o.clipping > 0 && its.norm > o.clipping) clipped = std::min(clipped, i);
   }
   if (multiple) return {"every loss is " + meaning};
-  if (clipped == 0 && near(c[0].norm, o.clipping))
+  if (clipped == 0 && near(c.norm, o.clipping))
     all.push_back("the first norm is gradient_clipping itself: it is measured after clipping");
   else if (!of_gradient.empty())
     all.push_back("every gradient is " + of_gradient);
   else if (std::abs(of_norm - 1) > 10 * o.tolerance)
-    all.push_back(str("the first gradient norm is ", c[0].norm, ", the reference's ", r[0].norm));
+    all.push_back(str("the first gradient norm is ", c.norm, ", the reference's ", r.norm));
   if (other_rate)
     all.push_back(late ? "the learning rate is one step late" : "the learning rates differ");
-  const int64_t start = reference.steps.begin()->first;
-  if (all.empty() && clipped >= 0 && first == start + clipped + 1)
-    all.push_back(str("step ", start + clipped, " is the first with a norm above ", o.clipping,
-                      ": the gradient is clipped before the mean, or not clipped"));
-  if (all.empty())
-    all.push_back(first == start ? "the first loss differs: other weights, other data, another loss"
-                                 : str("the update of step ", first - 1, " differs"));
-  return all;
+  if (!all.empty()) return all;
+  if (first == 0) return {"the first loss differs: other weights, other data, another loss"};
+  if (first == clipped + 1)
+    return {str("step ", steps[clipped].number, " is the first with a norm above ", o.clipping,
+                ": the gradient is clipped before the mean, or not clipped")};
+  return {str("the update of step ", steps[first - 1].number, " differs")};
 }
 
 // ---- weights -----------------------------------------------------------------------------------
 
 using Floats = std::span<const float>;
-double apart(Floats a, Floats b) {
+double distance(Floats a, Floats b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double(a[i]) - (b.empty() ? 0 : b[i]), 2);
   return std::sqrt(sum);
@@ -181,8 +181,7 @@ double apart(Floats a, Floats b) {
 std::vector<std::string> weights_differences(const RunNumbers& reference,
                                              const RunNumbers& candidate) {
   const SafetensorsFile ours(reference.weights), theirs(candidate.weights);
-  std::optional<SafetensorsFile> start;
-  if (!reference.start.empty()) start.emplace(reference.start);
+  const SafetensorsFile start(reference.start.empty() ? reference.weights : reference.start);
   std::vector<std::string> all;
   double dot = 0, squares = 0, far = 0;
   for (const SafetensorsEntry& e : ours.entries()) {
@@ -192,17 +191,16 @@ std::vector<std::string> weights_differences(const RunNumbers& reference,
       continue;
     }
     const auto r = ours.read_floats(e.name), c = theirs.read_floats(e.name),
-               s = start ? start->read_floats(e.name) : std::vector<float>();
+               s = start.read_floats(e.name);
+    require_input(s.size() == r.size(), "'", reference.start, "' is of another model: ", e.name);
     const size_t rows = e.shape.empty() ? 1 : size_t(e.shape[0]),
                  width = rows ? r.size() / rows : 0;
     size_t first = rows, last = 0, count = 0, still = 0;
     for (size_t row = 0; row < rows; ++row) {
-      const auto of = [&](const std::vector<float>& v) {
-        return v.empty() ? Floats() : Floats(v).subspan(row * width, width);
-      };
-      const bool stays = start && apart(of(c), of(s)) == 0 && apart(of(r), of(s)) > 0;
+      const auto of = [&](Floats all) { return all.subspan(row * width, width); };
+      const bool stays = distance(of(c), of(s)) == 0 && distance(of(r), of(s)) > 0;
       // Adam makes steps of the rounding in gradients that are 0, such as those of keys' biases.
-      const bool near = e.shape.size() < 2 || apart(of(c), of(r)) <= 0.01 * apart(of(r), {});
+      const bool near = e.shape.size() < 2 || distance(of(c), of(r)) <= 0.01 * distance(of(r), {});
       if (!stays && near) continue;
       first = std::min(first, row), last = row, ++count, still += stays;
     }
@@ -224,48 +222,46 @@ std::vector<std::string> weights_differences(const RunNumbers& reference,
 int check_losses(const LossOptions& options) {
   if (options.candidate.empty()) throw UsageError("check losses needs a REFERENCE and a CANDIDATE");
   const RunNumbers reference = read_run(options.reference), candidate = read_run(options.candidate);
-  int64_t compared = 0, first = -1;
-  double most = 0;
-  for (const auto& [step, r] : reference.steps)
-    if (const auto c = candidate.steps.find(step); c != candidate.steps.end()) {
-      ++compared;
-      const auto apart = [](double a, double b) { return std::abs(a - b) / std::abs(b); };
-      const double of_norm = apart(c->second.norm, r.norm) / 10,
-                   off = std::max(apart(c->second.loss, r.loss),
-                                  std::isfinite(of_norm) ? of_norm : 0);
-      if (first < 0 && !(off <= options.tolerance)) first = step;
-      if (first < 0) most = std::max(most, off);
-    }
-  require_input(compared > 0, "'", options.reference, "' and '", options.candidate,
+  std::vector<Step> steps;
+  for (const auto& [step, numbers] : reference.steps)
+    if (const auto c = candidate.steps.find(step); c != candidate.steps.end())
+      steps.push_back({step, numbers, c->second});
+  require_input(!steps.empty(), "'", options.reference, "' and '", options.candidate,
                 "' have no step in common");
+  double most = 0;
+  size_t first = 0;
+  while (first < steps.size() && off(steps[first]) <= options.tolerance)
+    most = std::max(most, off(steps[first++]));
+  const bool equal = first == steps.size();
   std::vector<std::string> differences;
-  if (first >= 0) differences = meanings(reference, candidate, first, options);
+  if (!equal) differences = meanings(steps, first, options);
   if (!reference.weights.empty() && !candidate.weights.empty())
     std::ranges::copy(weights_differences(reference, candidate), std::back_inserter(differences));
   const bool ok = differences.empty();
-  Json document = {{"schema", 1},
-                   {"command", "check losses"},
-                   {"ok", ok},
-                   {"steps_compared", compared},
-                   {"tolerance", options.tolerance},
-                   {"first_step_that_differs", nullptr},
-                   {"differences", differences}};
-  if (first >= 0) document["first_step_that_differs"] = first;
+  const Json document = {{"schema", 1},
+                         {"command", "check losses"},
+                         {"ok", ok},
+                         {"steps_compared", steps.size()},
+                         {"tolerance", options.tolerance},
+                         {"first_step_that_differs", equal ? Json() : Json(steps[first].number)},
+                         {"differences", differences}};
   if (options.json) return print_json(document), ok ? kFine : kFailed;
-  std::printf("%s compared, tolerance %g\n", plural(compared, "step").c_str(), options.tolerance);
-  if (first >= 0)
-    std::printf("step %lld differs: loss %.6g, reference %.6g; norm %.6g, reference %.6g\n",
-                (long long)first, candidate.steps.at(first).loss, reference.steps.at(first).loss,
-                candidate.steps.at(first).norm, reference.steps.at(first).norm);
-  for (const std::string& d : differences)
-    std::printf("  difference  %s\n", printable_line(d).c_str());
-  if (ok) std::printf("equal but for rounding: at most %.2g apart\n", most);
+  std::string text =
+      plural(std::ssize(steps), "step") + format(" compared, tolerance %g\n", options.tolerance);
+  if (!equal) {
+    const auto& [number, r, c] = steps[first];
+    text += format("step %lld differs: loss %.6g, reference %.6g; norm %.6g, reference %.6g\n",
+                   (long long)number, c.loss, r.loss, c.norm, r.norm);
+  }
+  for (const std::string& d : differences) text += "  difference  " + printable_line(d) + "\n";
+  if (ok) text += format("equal but for rounding: at most %.2g apart\n", most);
+  std::fputs(text.c_str(), stdout);
   return ok ? kFine : kFailed;
 }
 
 }  // namespace
 
-void add_check_losses(CLI::App& check, Invocation& invocation) {
+void add_losses(CLI::App& check, Invocation& invocation) {
   static LossOptions options;
   Flags flags(check, invocation, "losses",
               "losses of a run beside a reference; what a difference looks like",
@@ -275,13 +271,12 @@ void add_check_losses(CLI::App& check, Invocation& invocation) {
              "metrics.jsonl and model.safetensors",
              options.reference);
   flags.name("CANDIDATE", "", "the same of the run in question", options.candidate);
-  flags.value("--tolerance", "X",
-              "relative difference of losses that counts as rounding (default 1e-4)",
-              [](const std::string& text) { options.tolerance = read_real(text); });
-  const auto count = [](const std::string& text) { return read_count(text, 1); };
-  flags.add("--ranks", "N", options.ranks, count,
+  flags.add("--tolerance", "X", options.tolerance, read_real,
+            "relative difference of losses that counts as rounding (default 1e-4)");
+  flags.add("--ranks", "N", options.ranks, count_within(),
             "of the candidate: to tell ranks from micro-batches");
-  flags.add("--micro-batches", "A", options.micro_batches, count, "of a step of the candidate");
+  flags.add("--micro-batches", "A", options.micro_batches, count_within(),
+            "of a step of the candidate");
   flags.add("--clipping", "X", options.clipping, read_real, "the gradient norm at which both clip");
   flags.toggle("--json", "print one JSON document instead of text", options.json);
   flags.footer(

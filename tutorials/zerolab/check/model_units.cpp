@@ -1,44 +1,96 @@
-// The parameters of a model, by unit.
+// The parameters of a model, by unit: of its list, and as a run shows them by the sizes of its
+// reduce-scatters, which each unit makes once.
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <sstream>
 
 #include "nn/gpt.h"
-#include "tutorials/zerolab/check/plan.h"
-#include "tutorials/zerolab/check/recording.h"
+#include "tensor/error.h"
+#include "tutorials/zerolab/check/differences.h"
+#include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {
 namespace {
 
-// "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar.
-Shape read_shape(const std::string& text) {
-  Shape shape;
-  for (size_t i = 0; i < text.size();)
-    if (std::isdigit(static_cast<unsigned char>(text[i]))) {
-      size_t used = 0;
-      shape.push_back(std::stoll(text.substr(i, 12), &used));
-      i += used;
-    } else {
-      ++i;
+using Parameters = std::vector<CheckedModel::Parameter>;
+
+bool may_be(int64_t size, const Parameters& parameters, int ranks) {
+  const UnitSizes sizes = sizes_of(parameters, ranks);
+  return size == sizes.exact || size == sizes.rows;
+}
+bool has_unit(const CheckedModel& model, int64_t size, int ranks) {
+  return std::ranges::any_of(model.units,
+                             [&](const auto& u) { return may_be(size, u.parameters, ranks); });
+}
+
+CheckedModel transposed(CheckedModel model) {
+  for (auto& unit : model.units)
+    for (auto& p : unit.parameters)
+      if (p.shape.size() == 2 && p.name.starts_with("h.")) std::swap(p.shape[0], p.shape[1]);
+  return model;
+}
+
+// Units that are one in the run: a sequence of blocks, with root or without.
+std::string merge(CheckedModel& model, int64_t size, int ranks) {
+  auto& units = model.units;
+  for (const bool with_root : {true, false})
+    for (size_t first = units.size(); first-- > 1;) {
+      Parameters all = with_root ? units[0].parameters : Parameters();
+      std::vector<std::string> names(with_root ? 1 : 0, units[0].name);
+      for (size_t last = first; last < units.size(); ++last) {
+        std::ranges::copy(units[last].parameters, std::back_inserter(all));
+        names.push_back(units[last].name);
+        if (!may_be(size, all, ranks)) continue;
+        units[with_root ? 0 : first].parameters = all;
+        units.erase(units.begin() + int64_t(first) + !with_root, units.begin() + int64_t(last) + 1);
+        return str("a unit is missing: ", list_of(names), " are one unit of ", with_commas(size),
+                   " elements; fully_shard was not called for each of them");
+      }
     }
-  return shape;
+  return "";
+}
+
+// A module that is a unit by itself, as fully_shard(model.wte) makes it; or one that is there
+// twice, such as a head that is not tied to the embedding.
+std::string split(CheckedModel& model, int64_t size, const std::set<int64_t>& seen, int ranks) {
+  const auto module_of = [](const auto& p) { return p.name.substr(0, p.name.rfind('.')); };
+  for (auto& unit : model.units)
+    for (const auto& p : unit.parameters) {
+      const std::string module = module_of(p);
+      Parameters part, rest, twice = unit.parameters;
+      twice.push_back({p.name + " (again)", p.shape});
+      for (const auto& other : unit.parameters)
+        (module_of(other) == module ? part : rest).push_back(other);
+      if (p.shape.size() == 2 && may_be(size, twice, ranks)) {
+        const std::string text =
+            str(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
+                p.name, ": is the head not tied to the embedding?");
+        unit.parameters = twice;
+        return text;
+      }
+      if (!may_be(size, part, ranks)) continue;
+      const bool whole = std::ranges::any_of(
+          seen, [&](int64_t other) { return may_be(other, unit.parameters, ranks); });
+      const std::string beside = whole ? ", beside all of " + unit.name : "";
+      if (!whole) unit.parameters = rest;
+      model.units.push_back({module, part});
+      return str("an extra unit: ", module, " of ", with_commas(size),
+                 " elements is gathered and reduced by itself", beside);
+    }
+  return "";
 }
 
 }  // namespace
 
-int64_t CheckedModel::numel() const {
-  int64_t n = 0;
-  for (const Unit& unit : units)
-    for (const Parameter& p : unit.parameters) n += p.numel();
-  return n;
+Parameters CheckedModel::parameters() const {
+  Parameters all;
+  for (const Unit& unit : units) std::ranges::copy(unit.parameters, std::back_inserter(all));
+  return all;
 }
 
-int64_t CheckedModel::parameters() const {
-  int64_t n = 0;
-  for (const Unit& unit : units) n += std::ssize(unit.parameters);
-  return n;
-}
+int64_t CheckedModel::numel() const { return sizes_of(parameters(), 1).exact; }
 
 void CheckedModel::add(const std::string& unit, Parameter parameter) {
   auto found = std::ranges::find(units, unit, &Unit::name);
@@ -58,55 +110,67 @@ CheckedModel gpt_units(const GptConfig& config) {
 CheckedModel read_units(const std::string& path) {
   InputText file(path);
   CheckedModel model;
-  int number = 0;
-  for (std::string line; std::getline(file.stream(), line);) {
-    ++number;
-    if (line.find(' ') == line.npos && line.find('\t') == line.npos)
-      std::ranges::replace(line, ',', ' ');
+  std::string line;
+  for (int number = 1; std::getline(file.stream(), line); ++number) {
+    if (line.find_first_of(" \t") == line.npos) std::ranges::replace(line, ',', ' ');
     std::istringstream text(line.substr(0, line.find('#')));
     std::vector<std::string> words;
+    std::string shape;
     for (std::string word; text >> word;) words.push_back(word);
     if (words.empty()) continue;
-    std::string shape;
     for (size_t i = 1; i + 2 < words.size(); ++i) shape += words[i] + " ";
-    require_input(words.size() >= 4 && words.size() < 20 &&
-                      shape.find_first_not_of("0123456789x()[], ") == shape.npos,
+    require_input(words.size() > 3 && shape.find_first_not_of("0123456789x()[], ") == shape.npos,
                   path, ":", number, ": '", line.substr(0, 80),
                   "' is not name, shape, dtype and unit, such as 'wte.weight 256x32 float32 root'");
-    std::string type = words[words.size() - 2];
-    if (type.starts_with("torch.")) type = type.substr(6);
-    type = type == "bfloat16"                    ? "bf16"
-           : type == "float16" || type == "half" ? "f16"
-                                                 : our_type(type);
-    if (type == "fp32" || type == "fp16") type.erase(1, 1);
+    const std::string type = our_type(words[words.size() - 2]);
     require_input(type == "f32" || type == "bf16" || type == "f16", path, ":", number, ": '", type,
                   "' is none of float32, bfloat16 and float16");
     require_input(model.dtype.empty() || model.dtype == type, path, ":", number, ": '", words[0],
-                  "' is ", type, ", but those before it are ", model.dtype,
-                  "; a model of several types is not planned");
+                  "' is ", type, ", those before it are ", model.dtype, "; give one type");
     model.dtype = type;
-    model.add(words.back(), {words[0], read_shape(shape)});
+    // "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar
+    for (char& c : shape) c = std::isdigit(static_cast<unsigned char>(c)) == 0 ? ' ' : c;
+    std::istringstream numbers(shape);
+    model.add(words.back(), {words[0], Shape(std::istream_iterator<int64_t>(numbers), {})});
   }
   file.require_complete();
   require_input(!model.units.empty(), "'", path, "' names no parameter");
   return model;
 }
 
-UnitSizes sizes_of(const CheckedModel::Unit& unit, int ranks, bool either_layout) {
+UnitSizes sizes_of(const Parameters& parameters, int ranks) {
   UnitSizes sizes;
-  for (const auto& [name, shape] : unit.parameters) {
-    const int64_t n = numel(shape);
-    const auto padded = [&, &shape = shape](size_t dimension) {
-      const int64_t rows = shape.empty() ? 1 : shape[dimension];
-      return rows == 0 ? 0 : n / rows * round_up(rows, ranks);
-    };
-    const bool linear = either_layout && shape.size() == 2 && name.starts_with("h.");
+  for (const auto& [name, shape] : parameters) {
+    const int64_t n = numel(shape), rows = shape.empty() ? 1 : shape[0];
     sizes.exact += n;
-    sizes.ours += round_up(n, 16);
-    sizes.rows += padded(0);
-    sizes.transposed += padded(linear ? 1 : 0);
+    sizes.rows += rows == 0 ? 0 : n / rows * round_up(rows, ranks);
   }
   return sizes;
+}
+
+CheckedModel as_wrapped(const TrafficCase& c, const std::vector<SeenCall>& calls,
+                        TrafficVerdict& verdict) {
+  CheckedModel model = c.model;
+  const CheckedModel other = model.either_layout ? transposed(model) : model;
+  std::set<int64_t> seen, planned;
+  for (const PlannedCalls& p : c.system.plan(c.model, c.config, c.ranks).calls) {
+    if (p.sum_only) return model;
+    planned.insert(p.elements);
+  }
+  for (const SeenCall& call : calls)
+    if (call.collective == "reduce_scatter" && call.elements > 0) seen.insert(call.elements);
+  for (const int64_t size : seen) {
+    if (planned.contains(size) || has_unit(model, size, c.ranks)) continue;
+    if (has_unit(other, size, c.ranks)) {
+      model = other;
+      verdict.notes = {"linear weights are (out, in), as in nn.Linear: so is their padding"};
+      continue;
+    }
+    std::string text = merge(model, size, c.ranks);
+    if (text.empty()) text = split(model, size, seen, c.ranks);
+    if (!text.empty()) verdict.differences.push_back({false, text});
+  }
+  return model;
 }
 
 }  // namespace zl::cli

@@ -18,7 +18,6 @@ struct CheckedModel {
   struct Parameter {
     std::string name;
     Shape shape;
-    int64_t numel() const { return zl::numel(shape); }
   };
   struct Unit {
     std::string name;
@@ -29,8 +28,8 @@ struct CheckedModel {
   // A linear weight may be (in, out), as in Hugging Face's GPT-2, or (out, in), as in nn.Linear.
   bool either_layout = false;
 
-  int64_t numel() const;       // [n] of all parameters
-  int64_t parameters() const;  // how many they are
+  std::vector<Parameter> parameters() const;
+  int64_t numel() const;  // [n] of all parameters
   void add(const std::string& unit, Parameter parameter);
 };
 CheckedModel gpt_units(const GptConfig& config);
@@ -39,29 +38,37 @@ CheckedModel gpt_units(const GptConfig& config);
 CheckedModel read_units(const std::string& path);
 
 // [n] What a unit may have: without padding; with the first dimension of each parameter padded to
-// a multiple of the ranks, as fully_shard does, and the same with the blocks' linear weights
-// transposed; with each parameter padded to 16 elements, as zerolab does.
+// a multiple of the ranks, as fully_shard does.
 struct UnitSizes {
-  int64_t exact = 0, rows = 0, transposed = 0, ours = 0;
-  bool has(int64_t size) const { return size == exact || size == rows || size == transposed; }
+  int64_t exact = 0, rows = 0;
 };
-UnitSizes sizes_of(const CheckedModel::Unit& unit, int ranks, bool either_layout);
+UnitSizes sizes_of(const std::vector<CheckedModel::Parameter>& parameters, int ranks);
 
-struct PlannedCall {
+struct PlannedCalls {      // of a step, that are alike
   std::string collective;  // "all_gather"
   Purpose purpose{};
   int64_t elements = 0;  // [n] of the unsharded side
   std::string dtype;     // "f32"
-  std::string of;        // the unit or the bucket
   int group = 0;         // how many ranks take part
   // Only the sum over the calls of this purpose is certain: the borders of buckets depend on the
   // order in which gradients are ready.
   bool sum_only = false;
+  std::vector<std::string> units = {};
+  int64_t planned = 0, made = 0;  // made: by the run
+  bool named = false;             // that these two differ
+
+  bool is(const std::string& which, Purpose what) const {
+    return collective == which && purpose == what;
+  }
+  bool number() const { return purpose == Purpose::norm || purpose == Purpose::loss; }
+  bool differs() const { return !named && made != planned; }
+  int64_t missing() const { return planned - made; }
 };
 
 struct TrafficPlan {
-  std::vector<PlannedCall> calls;
-  std::vector<std::string> notes;
+  std::vector<PlannedCalls> calls;
+  bool each = true;  // each micro-batch is reduced
+  std::string note;
 };
 
 // What `check traffic --as` knows.
@@ -70,6 +77,5 @@ struct SystemKind {
   std::function<TrafficPlan(const CheckedModel& model, const Config& config, int ranks)> plan;
 };
 const std::vector<SystemKind>& system_kinds();
-const SystemKind& read_system(const std::string& name);  // throws InputError with the list
 
 }  // namespace zl::cli

@@ -23,104 +23,88 @@ struct TrafficOptions : RunOptions {
   int steps = 0;
 };
 
-// What the files hold, by rank.
-struct Ranks {
-  std::map<int, std::vector<SeenCall>> calls;
-  std::map<int, int> steps;  // that the file marks
-  std::vector<std::string> formats, notes;
-
-  static void add_once(std::vector<std::string>& all, const std::string& text) {
-    if (std::ranges::find(all, text) == all.end()) all.push_back(text);
-  }
-};
-
-Ranks read_files(const TrafficOptions& options) {
+// What the files hold; each call has its rank.
+Recording read_files(const TrafficOptions& options, std::set<std::string>& formats) {
   const int ranks = *options.ranks;
-  Ranks all;
+  Recording all;
   for (int place = 0; place < int(options.files.size()); ++place) {
     const std::string& path = options.files[size_t(place)];
-    Recording r = read_recording(path);
-    for (const SeenCall& call : r.calls) r.ranks = std::max(r.ranks, call.group);
-    require_input(r.ranks == 0 || r.ranks == ranks ||
-                      (r.ranks < ranks && options.as->name == std::string("hsdp")),
-                  "'", path, "' is of a run of ", plural(r.ranks, "rank"), ", but --ranks says ",
-                  ranks);
-    Ranks::add_once(all.formats, r.kind);
-    for (const std::string& note : r.notes) Ranks::add_once(all.notes, note);
-    for (const auto& [rank, steps] : r.steps) {
-      const int of = rank < 0 ? place : rank;  // a file that does not name its rank
-      require_input(of < ranks, "'", path, "' is of rank ", of, ", but --ranks says ", ranks,
-                    ", which are 0 to ", ranks - 1);
-      require_input(all.steps.emplace(of, steps).second, "'", path, "' is of rank ", of,
-                    ", as another file is; give each rank once");
+    Recording one = read_recording(path);
+    formats.insert(one.kind);
+    all.notes.merge(one.notes);
+    for (SeenCall& call : one.calls) {
+      one.ranks = std::max(one.ranks, call.group);
+      if (call.rank < 0) call.rank = place;  // a file that does not name its rank
+      all.calls.push_back(std::move(call));
     }
-    for (SeenCall& call : r.calls) {
-      if (call.rank < 0) call.rank = place;
-      all.calls[call.rank].push_back(std::move(call));
+    require_input(one.ranks == 0 || one.ranks == ranks ||
+                      (one.ranks < ranks && options.as->name == std::string("hsdp")),
+                  "'", path, "' is of a run of ", plural(one.ranks, "rank"), ", but --ranks says ",
+                  ranks);
+    for (const auto& [rank, steps] : one.steps) {
+      const int of = rank < 0 ? place : rank;
+      require_input(of < ranks && all.steps.emplace(of, steps).second, "'", path, "' is of rank ",
+                    of, "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
     }
   }
   return all;
 }
 
 // The calls of each step of a rank. Without marks the file holds --steps of them, of equal length.
-std::vector<std::vector<SeenCall>> steps_of(int rank, const TrafficOptions& options, Ranks& all) {
-  const std::vector<SeenCall>& calls = all.calls[rank];
-  const int marked = all.steps[rank], steps = std::max(1, marked > 0 ? marked : options.steps);
-  require_input(marked == 0 || options.steps == 0 || options.steps == marked, "the file marks ",
-                plural(marked, "step"), ", but --steps says ", options.steps, "; leave it out");
+std::vector<std::vector<SeenCall>> steps_of(int rank, int given, Recording& all) {
+  std::vector<SeenCall> calls;
+  std::ranges::copy_if(all.calls, std::back_inserter(calls),
+                       [&](const SeenCall& call) { return call.rank == rank; });
+  const int marked = all.steps[rank], steps = std::max({1, marked, given});
+  require_input(marked == 0 || steps == marked, "the file marks ", plural(marked, "step"),
+                ", but --steps says ", given, "; leave it out");
   require_input(std::ssize(calls) >= steps || marked > 0, "there are ",
                 plural(std::ssize(calls), "call"), " in all, fewer than --steps ", steps);
   std::vector<std::vector<SeenCall>> each(static_cast<size_t>(steps));
   for (size_t i = 0; i < calls.size(); ++i) {
     const int step = marked > 0 ? calls[i].step : int(i * size_t(steps) / calls.size());
-    if (step >= 0)
+    if (step >= 0 && step < steps)
       each[size_t(step)].push_back(calls[i]);
     else
-      Ranks::add_once(all.notes, "calls outside the marked steps are not counted");
+      all.notes.insert("calls outside the marked steps are not counted");
   }
-  if (marked + options.steps == 0)
-    Ranks::add_once(all.notes, "the file marks no steps: all of it is one (--steps K for K)");
+  if (marked + given == 0)
+    all.notes.insert("the file marks no steps: all of it is one (--steps K for K)");
   return each;
 }
 
-// Compares each step of each rank. A difference that not all of them have says which has it.
-Json compare_all(Ranks& all, TrafficCase& c, const TrafficOptions& options) {
-  std::vector<std::pair<Difference, std::string>> found;
-  std::map<std::string, int64_t> times;
-  Json rows = Json::array(), differences = Json::array();
+// Compares each step of each rank. A difference that not all of them have says how many do.
+Json compare_all(const TrafficOptions& options, TrafficCase& c) {
+  std::set<std::string> formats;
+  Recording all = read_files(options, formats);
+  std::map<Difference, int64_t> found;  // harmless ones last
+  Json rows, differences = Json::array();
   int64_t steps = 0;
   bool ok = true;
-  for (const auto& [rank, calls] : all.calls) {
-    c.marked = all.steps[rank] > 0;
-    int number = 0;
-    for (const auto& step : steps_of(rank, options, all)) {
-      const TrafficVerdict verdict = compare_traffic(c, step);
-      ++steps, ++number;
-      for (const std::string& note : verdict.notes) Ranks::add_once(all.notes, note);
-      for (const Difference& d : verdict.differences)
-        if (times[d.text]++ == 0) found.push_back({d, str("step ", number, " of rank ", rank)});
-      if (rank != all.calls.begin()->first) continue;
+  for (const auto& [rank, marked] : all.steps) {
+    c.marked = marked > 0;
+    for (const auto& step : steps_of(rank, options.steps, all)) {
+      TrafficVerdict verdict = compare_traffic(c, step);
+      all.notes.merge(verdict.notes);
+      for (const Difference& d : verdict.differences) ++found[d];
+      ++steps;
+      if (rank != all.steps.begin()->first) continue;
       rows = Json::array();  // of the last step of the first rank
-      for (const TrafficOfPurpose& r : verdict.rows)
-        rows.push_back({{"collective", r.collective},
-                        {"purpose", r.purpose},
-                        {"calls", r.calls},
-                        {"planned_calls", r.planned_calls},
-                        {"elements", r.elements},
-                        {"planned_elements", r.planned_elements}});
+      for (const auto& [of, r] : verdict.rows)
+        rows.push_back({{"collective", of.first}, {"purpose", of.second}}), rows.back().update(r);
     }
   }
-  for (const auto& [d, where] : found) {
-    const std::string only = times[d.text] < steps ? " (" + where + ", but not in all)" : "";
-    differences.push_back({{"text", d.text + only}, {"harmless", d.harmless}});
-    ok &= d.harmless;
+  for (const auto& [d, times] : found) {
+    const std::string only = times < steps ? str(" (", times, " of ", steps, " steps)") : "";
+    differences.push_back({{"text", d.second + only}, {"harmless", d.first}});
+    ok &= d.first;
   }
   return {{"schema", 1},
           {"command", "check traffic"},
           {"ok", ok},
           {"as", options.as->name},
           {"ranks", c.ranks},
-          {"formats", all.formats},
+          {"formats", formats},
           {"steps_compared", steps},
           {"traffic_per_step", rows},
           {"differences", differences},
@@ -159,8 +143,7 @@ int check_traffic(TrafficOptions& options) {
   TrafficCase c{options.units.empty() ? gpt_units(choose_model(options, loaded).model)
                                       : read_units(options.units),
                 *options.as, loaded.config, *options.ranks};
-  Ranks all = read_files(options);
-  const Json document = compare_all(all, c, options);
+  const Json document = compare_all(options, c);
   std::fputs((options.json ? json_text(document) : traffic_text(document)).c_str(), stdout);
   return document["ok"] ? kFine : kFailed;
 }
@@ -177,43 +160,53 @@ Examples:
 
 Exit codes: 0 as planned, or but for numbers such as norm and loss; 1 a difference, 2 usage)";
 
-}  // namespace
-
-void add_check_traffic(CLI::App& check, Invocation& invocation) {
+void add_traffic(CLI::App& check, Invocation& invocation) {
   static TrafficOptions options;
   Flags flags(check, invocation, "traffic",
               "collectives of a run beside the planned ones; names each difference",
               [] { return check_traffic(options); });
-  const auto read_ranks = [](const std::string& text) { return read_count(text, 1, 1 << 20); };
-  const auto list = [](std::vector<std::string>& into) {
-    return [&into](const std::string& text) { into.push_back(text); };
-  };
-  std::string kinds;
-  for (const SystemKind& kind : system_kinds()) kinds += str(" ", kind.name);
-  flags.value("FILE", "", "trace, log or flight recorder; one or more", list(options.files),
-              Flags::Takes::several);
+  std::vector<std::string> kinds;
+  std::string listed;
+  for (const SystemKind& kind : system_kinds())
+    kinds.push_back(kind.name), listed += str(" ", kind.name);
+  flags.value(
+      "FILE", "", "trace, log or flight recorder; one or more",
+      [](const std::string& text) { options.files.push_back(text); }, Flags::Takes::several);
   flags.add(
-      "--as", "WHAT", options.as, [](const std::string& text) { return &read_system(text); },
-      "what the run is meant to do:" + kinds);
-  flags.add("--ranks", "N", options.ranks, read_ranks, "number of ranks of the run");
-  flags.value("--model", "NAME", "a GPT: tiny, small, gpt2, gpt2-medium, gpt2-large or gpt2-xl",
-              [](const std::string& text) {
-                options.set("--model", "zerolab.model", gpt_names()[choose(text, gpt_names())]);
-              });
+      "--as", "WHAT", options.as,
+      [kinds](const std::string& text) { return &system_kinds()[choose(text, kinds)]; },
+      "what the run is meant to do:" + listed);
   flags.name("--units", "FILE",
              "any model: name, shape, dtype and unit per line, as units.py writes them",
              options.units);
-  flags.name("--config", "FILE", "a DeepSpeed JSON file with the run's settings",
-             options.source.file);
-  flags.value("--set", "KEY=VALUE",
-              "one setting of such a file, such as gradient_accumulation_steps=A",
-              list(options.source.sets), Flags::Takes::several);
+  add_settings(flags, options);
+  flags.add("--ranks", "N", options.ranks, count_within(1, 1 << 20), "number of ranks of the run");
   flags.add("--precision", "TYPE", options.source.precision, read_precision,
             "type of the parameters: fp32, bf16 or fp16 (default fp32)");
-  flags.add("--steps", "K", options.steps, read_ranks,
+  flags.add("--steps", "K", options.steps, count_within(1, 1 << 20),
             "how many steps a file holds that does not mark them (default 1)");
   flags.toggle("--json", "print one JSON document instead of text", options.json);
   flags.footer(kFooter);
+}
+
+void add_check(CLI::App& check, Invocation& invocation) {
+  add_traffic(check, invocation);
+  add_losses(check, invocation);
+}
+
+[[maybe_unused]] const bool check_is_here = have_program("check", add_check);
+
+}  // namespace
+
+void add_settings(Flags& flags, RunOptions& options) {
+  flags.value("--model", "NAME", "tiny, small, gpt2, gpt2-medium, gpt2-large or gpt2-xl",
+              [&](const std::string& text) {
+                options.set("--model", "zerolab.model", gpt_names()[choose(text, gpt_names())]);
+              });
+  flags.name("--config", "FILE", "a DeepSpeed JSON file", options.source.file);
+  flags.value(
+      "--set", "KEY=VALUE", "one setting of such a file: gradient_accumulation_steps=A, …",
+      [&](const std::string& text) { options.source.sets.push_back(text); }, Flags::Takes::several);
 }
 
 }  // namespace zl::cli
