@@ -62,21 +62,26 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
 
 // Throws unless the file has the tensors of the layout.
 void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
-  const auto shown = [](const SafetensorsEntry& e) {
-    return str("'", e.name, "' of shape ", in_words(e.shape));
-  };
-  const auto [saved, here] =
-      std::ranges::mismatch(file.entries(), layout.entries(), {}, shown, shown);
-  const auto text = [&](const std::vector<SafetensorsEntry>& all, auto at) {
+  const auto size = [](const std::vector<SafetensorsEntry>& all) {
     int64_t n = 0;  // elements
     for (const SafetensorsEntry& entry : all) n += entry.numel();
-    return str(at == all.end() ? "nothing beyond its " : shown(*at) + " among ", all.size(),
-               " tensors with ", n, " elements");
+    return str(all.size(), " tensors with ", n, " elements");
   };
-  if (saved != file.entries().end() || here != layout.entries().end())
-    throw InputError(str(file.path(), ": has ", text(file.entries(), saved),
-                         ", but this model has ", text(layout.entries(), here),
-                         "; 'zerolab checkpoint verify' finds out whether the file is damaged"));
+  const std::string sizes =
+      str("; the file has ", size(file.entries()), ", the model ", size(layout.entries()),
+          "; 'zerolab checkpoint verify' finds out whether the file is damaged");
+  for (const SafetensorsEntry& wanted : layout.entries()) {
+    const SafetensorsEntry* entry = file.find(wanted.name);
+    require_input(entry != nullptr, file.path(), ": has no tensor '", wanted.name,
+                  "', but this model has a parameter of this name", sizes);
+    require_input(entry->shape == wanted.shape, file.path(), ": tensor '", wanted.name,
+                  "' has shape ", in_words(entry->shape), ", but this model's parameter has ",
+                  in_words(wanted.shape));
+  }
+  for (const SafetensorsEntry& entry : file.entries())
+    require_input(layout.find(entry.name), file.path(), ": has a tensor '", entry.name,
+                  "' of shape ", in_words(entry.shape),
+                  ", but this model has no parameter of this name", sizes);
   require_input(file.header() == layout.header(), file.path(), ": its header (bytes 0 to ",
                 layout.header().size(),
                 ") is not the one that was saved: it was changed or damaged");

@@ -12,31 +12,19 @@ constexpr char kNone[] = "zerolab has no such mechanism";
 constexpr char kNoTensor[] = "there is no tensor parallelism; every rank reads its own sequences";
 constexpr bool noted = false, refused = true;
 
-}  // namespace
+using Unused = std::vector<UnusedKeys>;
 
-std::vector<UnusedKeys> unused_in(const Config& c) {
+Unused refused_of_updates(const Config& c) {
   using enum ScheduleKind;
   using enum OptimizerKind;
-  using enum OffloadDevice;
   const OptimizerConfig& o = c.optimizer;
   const ScheduleKind s = c.schedule.kind;
   const bool fp16 = c.precision == Dtype::f16, decays = s == warmup_decay;
   const double scale = c.loss_scale.static_scale;
-  const std::string misfit = activations_misfit(c, 1);
   const Dtype sums = c.grad_accum_dtype.value_or(Dtype::f32);
   // DeepSpeed passes parameters on to the class of the type, which knows only its own.
   const std::string other = "is no parameter of this type (DeepSpeed refuses it); leave it out",
-                    disk = "it is for the device nvme",
-                    folder = "nvme needs nvme_path: the folder in which the file is made",
                     adds = "zerolab.reproducible adds in fp32; leave it out or write \"fp32\"";
-  // A key that makes stage 3 a variant.
-  const auto selects = [&](const char* variant, const char* key, bool is_used = false) {
-    return UnusedKeys{
-        noted,
-        str("it chooses ", variant,
-            " only where one run has stage 3 and neither --stage nor \"as\" is given"),
-        key, is_used || c.stage == StageKind(variant)};
-  };
   return {
       {refused, other, "optimizer.params. betas eps bias_correction adam_w_mode torch_adam",
        o.kind == adamw},
@@ -59,7 +47,14 @@ std::vector<UnusedKeys> unused_in(const Config& c) {
       {refused, str("expected 0 or a number from 2^-126 to 2^126, not ", scale), "fp16. loss_scale",
        scale == 0 || (scale >= 0x1p-126 && scale <= 0x1p126)},
       {refused, "must be at least 1 where losses are scaled", "fp16. min_loss_scale",
-       !fp16 || c.loss_scale.min_scale >= 1},
+       !fp16 || c.loss_scale.min_scale >= 1}};
+}
+
+Unused refused_of_memory(const Config& c) {
+  using enum OffloadDevice;
+  const std::string misfit = activations_misfit(c, 1),
+                    folder = "nvme needs nvme_path: the folder in which the file is made";
+  return {
       {refused, folder, "zero_optimization.offload_optimizer. device",
        c.offload_optimizer != nvme || !c.nvme_path.empty()},
       {refused, folder, "zero_optimization.offload_param. device",
@@ -77,12 +72,26 @@ std::vector<UnusedKeys> unused_in(const Config& c) {
       {refused, "activation_checkpointing needs \"full\"; write that, or leave one of the two out",
        "zerolab. recompute", c.recompute == Recompute::full || !needs_full_recompute(c)},
       {refused, misfit, "zerolab. replicated_micro_batches", misfit.empty()},
-      {refused, "the name is empty", "zerolab. data", c.data != ""},
+      {refused, "the name is empty", "zerolab. data", c.data != ""}};
+}
+
+Unused noted_in(const Config& c) {
+  const bool fp16 = c.precision == Dtype::f16;
+  const std::string disk = "it is for the device nvme";
+  // A key that makes stage 3 a variant.
+  const auto selects = [&](const char* variant, const char* key, bool is_used = false) {
+    return UnusedKeys{
+        noted,
+        str("it chooses ", variant,
+            " only where one run has stage 3 and neither --stage nor \"as\" is given"),
+        key, is_used || c.stage == StageKind(variant)};
+  };
+  return {
       // Many files have these keys while fp16 is off; that needs no note.
       {noted, "it is for fp16 with a dynamic loss scale",
        "fp16. initial_scale_power loss_scale_window hysteresis consecutive_hysteresis "
        "min_loss_scale",
-       !fp16 || scale == 0},
+       !fp16 || c.loss_scale.static_scale == 0},
       {noted, "it is for stage 3",
        "zero_optimization. stage3_prefetch_bucket_size stage3_max_live_parameters "
        "stage3_max_reuse_distance zero_optimization.offload_param. device",
@@ -92,8 +101,9 @@ std::vector<UnusedKeys> unused_in(const Config& c) {
       {noted, disk,
        "zero_optimization. sub_group_size zero_optimization.offload_optimizer. nvme_path "
        "pipeline_read pipeline_write",
-       c.offload_optimizer == nvme},
-      {noted, disk, "zero_optimization.offload_param. nvme_path", c.offload_param == nvme},
+       c.offload_optimizer == OffloadDevice::nvme},
+      {noted, disk, "zero_optimization.offload_param. nvme_path",
+       c.offload_param == OffloadDevice::nvme},
       selects("zero3_hpz", "zero_optimization. zero_hpz_partition_size",
               file_of(c.stage).groups != VariantGroups::none),
       selects("zero3_qwz", "zero_optimization. zero_quantized_weights"),
@@ -108,8 +118,8 @@ std::vector<UnusedKeys> unused_in(const Config& c) {
        "activation_checkpointing. partition_activations", c.replicated_micro_batches}};
 }
 
-const std::vector<UnusedKeys>& never_used() {
-  static const std::vector<UnusedKeys> all{
+Unused never_noted() {
+  return {
       {noted, kNone,
        "zero_force_ds_cpu_optimizer dataloader_drop_last disable_python_gc data_parallel_group "
        "use_data_before_expert_parallelism seq_parallel_communication_data_type expert_parallel "
@@ -152,7 +162,11 @@ const std::vector<UnusedKeys>& never_used() {
       {noted, kNoTensor,
        "tensor_parallel. tp_overlap_comm vocab_parallel_lm_head vocab_parallel_ce_backend "
        "injection_policy_tuple partition_config preset_model keep_module_on_host kernel_inject "
-       "replace_with_kernel_inject tensor_parallel.tp. tp_grain_size mpu tp_group"},
+       "replace_with_kernel_inject tensor_parallel.tp. tp_grain_size mpu tp_group"}};
+}
+
+Unused never_honoured() {
+  return {
       {refused, kNoTensor, "tensor_parallel. autotp_size=0 tensor_parallel.tp. tp_size=1"},
       {refused, "there is no sequence parallelism", "sequence_parallel_size=1"},
       {refused, kNone, "optimizer.params. amsgrad maximize"},
@@ -172,8 +186,22 @@ const std::vector<UnusedKeys>& never_used() {
        "sparse_gradients graph_harvesting elasticity curriculum_learning progressive_layer_drop "
        "eigenvalue quantize_training compression_training sparse_attention nebula amp "
        "zero_optimization. mics_hierarchical_params_gather zeropp_loco_param grad_hooks "
-       "mics_shard_size=-1 tensor_parallel. dtype=absent"},
-  };
+       "mics_shard_size=-1 tensor_parallel. dtype=absent"}};
+}
+
+Unused joined(Unused all, const Unused& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace
+
+std::vector<UnusedKeys> unused_in(const Config& c) {
+  return joined(joined(refused_of_updates(c), refused_of_memory(c)), noted_in(c));
+}
+
+const std::vector<UnusedKeys>& never_used() {
+  static const Unused all = joined(never_noted(), never_honoured());
   return all;
 }
 

@@ -66,14 +66,13 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
   };
   const Row rows[] = {
       {{.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131},
-       "model.safetensors: has 'h.0.attn.c_attn.bias' of shape (45) among 28 tensors with 7890 "
-       "elements, but this model has 'h.0.attn.c_attn.bias' of shape (54) among 28 tensors"},
+       "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
+       "parameter has (54)"},
       {{.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
-       "has 'ln_f.bias' of shape (15) among 28 tensors with 7890 elements, but this model has "
-       "'h.2.attn.c_attn.bias' of shape (45) among 40 tensors with 10785 elements"},
+       "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
+       "file has 28 tensors with 7890 elements, the model 40 tensors with 10785"},
       {{.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
-       "has 'h.1.attn.c_attn.bias' of shape (45) among 28 tensors with 7890 elements, but this "
-       "model has 'ln_f.bias' of shape (15) among 16"},
+       "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter"},
       // Heads, which no shape shows.
       {{.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131},
        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
