@@ -62,13 +62,14 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
 
 // Throws unless the file has the tensors of the layout.
 void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
-  const auto size = [](const std::vector<SafetensorsEntry>& all) {
-    int64_t n = 0;  // elements
+  const auto elements = [](const std::vector<SafetensorsEntry>& all) {
+    int64_t n = 0;
     for (const SafetensorsEntry& entry : all) n += entry.numel();
-    return str(all.size(), " tensors with ", n, " elements");
+    return n;
   };
   const std::string sizes =
-      str("; the file has ", size(file.entries()), ", the model ", size(layout.entries()),
+      str("; the file has ", file.entries().size(), " tensors with ", elements(file.entries()),
+          " elements, the model ", layout.entries().size(), " with ", elements(layout.entries()),
           "; 'zerolab checkpoint verify' finds out whether the file is damaged");
   for (const SafetensorsEntry& wanted : layout.entries()) {
     const SafetensorsEntry* entry = file.find(wanted.name);

@@ -35,7 +35,7 @@ constexpr Expected kFiles[] = {
     {"trainer_stage3_auto", StageKind::zero3, Dtype::bf16, true, 4, 1, 4},
     {"bf16_stage3", StageKind("zero3_qwz"), Dtype::bf16, false, 2, 8, 3, 2},  // ZeRO++
     {"disk", StageKind::zero3, Dtype::f32, false, 2, 1, 5},
-    {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 5},
+    {"monitored", StageKind::zero2, Dtype::f32, false, 1, 1, 6},
     {"ours", StageKind::zero3, Dtype::f32, true, 4, 1, 1},
 };
 

@@ -175,9 +175,12 @@ TEST_CASE("the block \"zerolab\" is honoured", "[stages]") {
   CHECK(c.optimizer.no_weight_decay == std::vector<std::string>{"*.bias", "ln_*"});
   CHECK((c.model == "tiny" && c.data == "input.txt" && !c.reproducible && c.ordered));
   CHECK((c.seed == 18446744073709551615u && c.steps == 1000));
+  CHECK(of(R"("zerolab": {"no_weight_decay": "*.bias"})").optimizer.no_weight_decay ==
+        std::vector<std::string>{"*.bias"});
   const auto free = with("zerolab.ordered=false");
   CHECK_FALSE(free.config.ordered);
-  CHECK(free.findings.empty());
+  CHECK(says(free, "--set zerolab.ordered: note: false lets NCCL or MPI choose the order",
+             "ranks without them still add in rank order"));
   CHECK(with("zerolab.ordered=true").config.ordered);
   for (const auto& [json, expected] : {std::pair{"\"none\"", Recompute::none},
                                        {"\"selective\"", Recompute::selective},

@@ -231,7 +231,7 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
       {".grad_hooks=false", ""},
       {".legacy_stage1=true", "note: has no effect: zerolab has no such mechanism"},
       {".mics_shard_size=-1", ""},
-      {R"(comms_logger={"enabled": true})", "note: has no effect: --trace FILE has the time"},
+      {"comms_logger.enabled=true", "note: has no effect: --trace FILE has the time"},
       {"steps_per_print=10", "note: has no effect: progress says how a run goes"},
       {R"(tensor_parallel={"autotp_size": 0, "tp": {"tp_size": 1}})", ""},
       {"tensor_parallel.tp_size=1", "error: unknown key; it belongs in \"tensor_parallel.tp\""},
