@@ -78,7 +78,7 @@ bool plainly_wrong(const ConfigKey& key, const std::string& v) {
   if (type == "true or false") return !boolean && v != "\"true\"";
   if (is_number(key)) return boolean || object || array || text;
   if (type.starts_with("a string")) return !text;
-  if (type == "an array of strings") return v != "[]" && v != "[\"a\"]";
+  if (type == "an array of strings") return !text && v != "[]" && v != "[\"a\"]";
   if (type.starts_with("an array of two")) return v != "[0.5, 0.5]";
   CHECK(type.starts_with("one of "));  // none of the texts is a choice
   return key.path() != "zerolab.recompute" || !(boolean || v == "\"true\"" || v == "\"false\"");
