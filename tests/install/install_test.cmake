@@ -67,6 +67,6 @@ step(${configure} -B "${WORK}/subfolder" "-DZEROLAB_SOURCE=${SOURCE}" "-DZEROLAB
 # A newer version than ours must be refused.
 file(WRITE "${WORK}/newer/CMakeLists.txt"
   "cmake_minimum_required(VERSION 3.22)\nproject(newer NONE)\n
-find_package(zerolab 0.2)\nif(zerolab_FOUND)\nmessage(FATAL_ERROR \"0.2 was accepted\")\nendif()\n")
+find_package(zerolab 0.3)\nif(zerolab_FOUND)\nmessage(FATAL_ERROR \"0.3 was accepted\")\nendif()\n")
 step(${CMAKE_COMMAND} -S "${WORK}/newer" -B "${WORK}/newer/build" -G "${GENERATOR}"
   "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
