@@ -53,7 +53,7 @@ std::string Lobby::look(const LetIn& let_in) {
   for (Socket socket = accept_from(listener_); socket.open(); socket = accept_from(listener_))
     strangers_.push_back({std::make_unique<Connection>(std::move(socket)), Clock::now() + kAnswer});
   std::string problem;
-  std::erase_if(strangers_, [&](Stranger& one) {
+  for (Stranger& one : strangers_) {
     Message message;
     const State state = one.connection->receive(message, Clock::now(), kLongHello);
     if (state == State::other_version) {
@@ -61,11 +61,11 @@ std::string Lobby::look(const LetIn& let_in) {
       one.connection->send(uint32_t(ControlMessage::failure), "");  // by which it sees the same
     }
     if (state == State::message && message.kind == uint32_t(ControlMessage::hello)) {
-      const std::string found = admit(one, message, let_in);
-      if (problem.empty()) problem = found;
+      if (const std::string found = admit(one, message, let_in); problem.empty()) problem = found;
     }
-    return state != State::waiting || Clock::now() > one.until;
-  });
+    if (state != State::waiting || Clock::now() > one.until) one.connection = nullptr;
+  }
+  std::erase_if(strangers_, [](const Stranger& one) { return one.connection == nullptr; });
   return problem;
 }
 

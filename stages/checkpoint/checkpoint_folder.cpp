@@ -177,8 +177,7 @@ void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
   }
 }
 
-// ---- ranks
-// ---------------------------------------------------------------------------------------
+// ---- ranks ------------------------------------------------------------------------------------
 
 std::string error_of(const std::function<void()>& action) {
   try {

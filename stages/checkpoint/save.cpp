@@ -194,9 +194,12 @@ bool CheckpointSave::written() const {
 
 CheckpointRecord CheckpointSave::commit() {
   const auto waits = std::chrono::steady_clock::now();
-  const auto written = on_ranks("checkpoint written", [&] { return writing_.get(); });
-  // A rank that leaves now must not take files from the folder while rank 0 gives it its name.
-  if (comm_.rank() != 0) temporary_.path.clear();
+  const auto written = on_ranks("checkpoint written", [&] {
+    std::string pieces = writing_.get();
+    // Before rank 0 can hear of it: from then on no other rank takes files from the folder.
+    if (comm_.rank() != 0) temporary_.path.clear();
+    return pieces;
+  });
   const std::string problem = on_ranks("checkpoint complete", [&]() -> std::string {
     if (comm_.rank() != 0) return "";
     describe_files(written);

@@ -71,9 +71,8 @@ struct Reader {
   }
 
   void read_items(JsonValue& list, bool object) {
-    const std::string opened =
-        str(object ? "the object" : "the array", " that line ", line, " opens");
-    const std::string around = std::exchange(inside, opened);
+    const std::string around = std::exchange(
+        inside, str(object ? "the object" : "the array", " that line ", line, " opens"));
     const char end = object ? '}' : ']';
     std::map<std::string, int> lines;  // of the keys
     list.kind = object ? Kind::object : Kind::array;

@@ -17,6 +17,7 @@
 namespace zl {
 namespace {
 
+constexpr int64_t kPiece = 64 << 20;  // [B]
 constexpr const char* kTry = "; free some space, or name another folder as nvme_path";
 
 class FileTransfer final : public Transfer {
@@ -79,6 +80,9 @@ std::unique_ptr<Transfer> SwapFile::start(bool writes, int64_t at, std::byte* da
 }
 
 void SwapFile::move(bool writes, int64_t at, std::byte* data, int64_t bytes) {
+  // In pieces, because what is in flight is in the page cache too.
+  for (; bytes > kPiece; at += kPiece, data += kPiece, bytes -= kPiece)
+    move(writes, at, data, kPiece);
   if (bytes == 0) return;  // to leave_cache 0 means "to the end"
   const int file = file_.descriptor();
   int64_t moved = move_all(bytes, [&](int64_t done) {
@@ -97,8 +101,8 @@ void SwapFile::move(bool writes, int64_t at, std::byte* data, int64_t bytes) {
            writes ? "written to" : "read from", " offset ", at + moved),
        error != 0 ? error : EIO,
        error == 0 && !writes ? str("; the swap file, of ", size_, " bytes, ends before")
-       : error == ENOSPC     ? kTry
-                             : "; the log of the kernel (dmesg) may say why");
+       : error == ENOSPC || error == EDQUOT ? kTry
+                                            : "; the log of the kernel (dmesg) may say why");
 }
 
 void SwapFile::fail(const std::string& what, int error, const std::string& more) const {

@@ -15,9 +15,9 @@ namespace zl {
 
 // A file whose name is removed as soon as it is made, so that nothing is left of it when the
 // process ends, also by SIGKILL. Each transfer is a thread. A write ends when the bytes are on the
-// device, so that it sees the device's errors. A transfer leaves nothing in the page cache where
-// the file system can do that. One that was interrupted or came short is continued, and any other
-// failure throws OutputError with the folder, the offset and what to try.
+// device, so that it sees the device's errors. A transfer takes its pages out of the page cache
+// where the file system can do that. One that was interrupted or came short is continued, and any
+// other failure throws OutputError with the folder, the offset and what to try.
 class SwapFile {
  public:
   static constexpr int64_t kBlock = 4096;  // [B] of which reserve() takes a whole number
@@ -38,8 +38,8 @@ class SwapFile {
   std::unique_ptr<Transfer> start_read(int64_t at, std::span<std::byte> into);
   std::unique_ptr<Transfer> start_write(int64_t at, std::span<const std::byte> from);
 
-  // "past the page cache" or "through the page cache".
-  const char* method() const { return cached_ ? "through the page cache" : "past the page cache"; }
+  // How a transfer ends: "waits for the device" or "in the page cache".
+  const char* method() const { return cached_ ? "in the page cache" : "waits for the device"; }
 
  private:
   std::unique_ptr<Transfer> start(bool writes, int64_t at, std::byte* data, int64_t bytes);

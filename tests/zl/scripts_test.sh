@@ -37,12 +37,12 @@ sbatch "$work/broken"
 check "a misspelt variable ends it" says "Slurm_SUBMIT_DIR: unbound variable"
 
 # Of an array, each task grades one subfolder.
-mkdir -p "$work/submitted/work"/{ann,'bob b'}
-cp "$root/stages/zero1.cpp" "$work/submitted/work/ann/05_zero1.cpp"
-echo 'not C++' >"$work/submitted/work/bob b/05_zero1.cpp"
+mkdir -p "$work/submitted/handed_in"/{ann,'bob b'}
+cp "$root/stages/zero1.cpp" "$work/submitted/handed_in/ann/05_zero1.cpp"
+echo 'not C++' >"$work/submitted/handed_in/bob b/05_zero1.cpp"
 grades=$work/submitted/grades/05
 for task in 1 2 3; do
-  sbatch "$root/tutorials/reference/grade.slurm" 05 work
+  sbatch "$root/tutorials/reference/grade.slurm" 05 handed_in
   check "task $task of grade.slurm ends with 0" ends_with 0
 done
 check "the right file has all points" grep -q '"score": 100' "$grades/ann.json"

@@ -67,7 +67,7 @@ TEST_CASE("a transfer leaves nothing in the page cache, or the file says that it
     file.start_write(0, bytes)->wait();
     CHECK(calls.cached == 0);
     CHECK(std::string(file.method()) ==
-          (refuses ? "through the page cache" : "past the page cache"));
+          (refuses ? "in the page cache" : "waits for the device"));
   }
 }
 

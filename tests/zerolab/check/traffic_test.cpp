@@ -17,6 +17,9 @@ using Json = nlohmann::json;
 
 const std::string kTraces = ZEROLAB_SOURCE_DIR "/tests/zerolab/check/traces/";
 const std::string kTwice = "--set gradient_accumulation_steps=2";
+const std::string kSmall =
+    " --set zero_optimization.stage3_param_persistence_threshold=100"
+    " --set zero_optimization.stage3_max_reuse_distance=0";
 
 std::string check(const std::string& file, const std::string& as, int ranks,
                   const std::string& more = "") {
@@ -37,7 +40,7 @@ const Row rows[] = {
     {"ddp-nosync-N2-A2", "torch-ddp", 2, "", 1, {"× 2: gradients are reduced", "no_sync()"}},
     {"ddp-bf16hook-N2-A1", "torch-ddp", 2, "", 1, {"another dtype", "bf16 where f32 is planned"}},
     {"ddp-clip-loss-N2-A1", "torch-ddp", 2, "", 0, {"the loss mean", "the order of buckets"}},
-    {"ddp-smallbuckets-N2-A1", "torch-ddp", 2, "", 0, {"4 all-reduces", "where 1 are planned"}},
+    {"ddp-smallbuckets-N2-A1", "torch-ddp", 2, "", 0, {"4 all-reduces", "in all, planned: 1"}},
     {"ddp-unused-N2-A1", "torch-ddp", 2, "", 0, {"find_unused_parameters"}},
     {"ddp-nosync-N2-A2", "zero2", 2, kTwice, 1, {"all-reduce instead of reduce-scatter"}},
     {"fsdp-N3-A1", "fsdp2", 3, "", 0, {"688 of 35,376 elements are padding", "as planned"}},
@@ -64,6 +67,7 @@ const Row rows[] = {
     {"ds2-N2-A2", "deepspeed-2", 2, kTwice, 0, {"as planned"}},
     {"ds2-N2-A2", "deepspeed-1", 2, kTwice, 1, {"× 2: gradients are reduced"}},
     {"ds3-N3-A1", "deepspeed-3", 3, "", 0, {"the order of buckets"}},
+    {"ds3-small-N2-A2", "deepspeed-3", 2, kTwice + kSmall, 0, {"56 all-gathers", "as planned"}},
 };
 
 }  // namespace
@@ -103,8 +107,8 @@ TEST_CASE("check traffic finds no difference in zerolab's own traces", "[zerolab
   for (const std::string stage : {"ddp", "zero1", "zero2", "zero3", "hsdp"}) {
     const std::string file = folder / (stage + ".json"), ranks = stage == "hsdp" ? "4" : "3";
     const std::string precision = stage == "zero2" ? " --precision bf16" : "";
-    REQUIRE(call(tiny_run(2, "-q --ranks " + ranks + " --stage " + stage + " --trace " + file +
-                                 " " + kTwice + precision))
+    REQUIRE(call(tiny_run(2, "-q --eval-every 1 --ranks " + ranks + " --stage " + stage +
+                                 " --trace " + file + " " + kTwice + precision))
                 .code == 0);
     const Finished got = call(check(file, stage, std::stoi(ranks), kTwice + precision));
     CAPTURE(stage, got.out, got.err);
@@ -174,6 +178,12 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
   says(folder / "csv", 0, "4 steps compared");
   write_file(folder / "text", "step: 1  loss: 5.9\nstep: 2  loss: 5.8\nstep: 3  loss: 6.7\n");
   says(folder / "text", 1, "the update of step 2 differs");
+  write_file(folder / "sparse", "step 2 loss 5.8\nstep 4 loss 5.6\n");
+  says(folder / "sparse", 0, "2 steps compared");
+  write_file(folder / "nan", "1,5.9\n2,nan\n3,nan\n");
+  says(folder / "nan", 1, "step 2 differs: loss nan");
+  write_file(folder / "python", "{\"step\": 1, \"loss\": 5.9}\n{\"step\": 2, \"loss\": NaN}\n");
+  says(folder / "python", 1, "step 2 differs: loss nan");
   write_file(folder / "nothing", "hello\n1 2" + std::string(1, 0) + "\n");
   check_refused(call("check losses " + reference + " " + (folder / "nothing")), "has no losses");
 }

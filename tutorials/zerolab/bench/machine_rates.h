@@ -58,7 +58,7 @@ Spread latency(int64_t samples, int rounds);
 // [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn. `begin`
 // is called before each of the 2 · (samples + 1) passes.
 struct DiskRates {
-  std::string method;  // "past the page cache"
+  std::string method;  // "waits for the device"
   Spread write, read;
 };
 DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples,

@@ -126,13 +126,14 @@ class Comparison {
     if (sum == 0 || (sum % wanted != 0 && !call.sum_only)) return;
     for (PlannedCalls* p : all) p->named = true;
     for (Seen* s : parts) take(*s, call);
-    const std::string calls = calls_of(std::ssize(parts), call.collective, sum) + " in all where ";
+    const std::string calls =
+        calls_of(std::ssize(parts), call.collective, sum) + " in all, planned: ";
     if (sum % wanted != 0)
-      say(str(name(purpose), "s: ", calls, planned, " of ", with_commas(wanted), " are planned"));
+      say(str(name(purpose), "s: ", calls, planned, " of ", with_commas(wanted)));
     else if (sum > wanted)
       say_multiple(sum / wanted, str(name(purpose), "s"));
     else if (std::ssize(parts) != planned)
-      say(str("buckets: ", calls, planned, " are planned"), true);
+      say(str("buckets: ", calls, planned), true);
   }
 
   void name_numbers() {
@@ -234,8 +235,8 @@ class Comparison {
       else if (p.planned == 2 * once && less > 0 && less % A_ == 0)
         text = str("units not resharded: one gather is missing for ", less / A_, " of the ", units,
                    " units ", all, " (reshard_after_forward=False)");
-      say(str(text, " (", calls_of(p.made, "all_gather", p.elements), " where ", p.planned,
-              " are planned)"));
+      say(str(text, " (", calls_of(p.made, "all_gather", p.elements), ", planned: ", p.planned,
+              ")"));
       p.named = true;
     }
   }
@@ -245,7 +246,7 @@ class Comparison {
       say(str("another dtype: ", text, " (", plural(n, "call"), ")"));
     int64_t broadcast = 0, shown = 0;
     for (const Seen& s : seen_) broadcast += s.left("broadcast") ? s.size : 0;
-    const bool owners = broadcast == model_.numel();
+    const bool owners = broadcast > 0 && broadcast == model_.numel();
     if (owners)
       say("parameters are broadcast by their owners (ZeroRedundancyOptimizer), not all-gathered");
     std::map<std::pair<std::string, int64_t>, int64_t> extra;

@@ -3,24 +3,19 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tensor/io/file_calls.h"
 #include "tensor/io/safetensors.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/report/run_json.h"
+#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void write_text(const std::string& path, const std::string& text) {
-  PendingFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
-}
 
 // All tokens of the first file as little-endian uint16, as nanoGPT has them.
 std::string token_bytes(const TokenData& data) {
@@ -68,7 +63,7 @@ int golden(RunOptions& options) {
   require_input(setup.spec.engine.precision == Dtype::f32,
                 "golden is for fp32: other types round differently elsewhere");
   const RunFolder folder(options.out, RunFolder::For::train);
-  write_text(folder.file("tokens.bin"), token_bytes(setup.windows->data()));
+  write_files({{folder.file("tokens.bin"), token_bytes(setup.windows->data())}}, Existing::keep);
   Metrics metrics(folder.file("metrics.jsonl"), false);
   const auto save = [&](Trainer& t, const char* name) {
     save_weights(t, t.comm().rank() == 0 ? folder.file(name) : "", false);
@@ -79,12 +74,10 @@ int golden(RunOptions& options) {
                    .at_end = [&](Trainer& t) { save(t, "model.safetensors"); }});
   Json settings = settings_of(setup, result), hashes = Json::object();
   const SafetensorsFile weights(folder.file("model.safetensors"));
-  for (const SafetensorsEntry& e : weights.entries()) {
-    const unsigned long long hash = weights_hash(weights.read_floats(e.name));
-    hashes[e.name] = format("%016llx", hash);
-  }
+  for (const SafetensorsEntry& e : weights.entries())
+    hashes[e.name] = hexadecimal(weights_hash(weights.read_floats(e.name)));
   settings["hashes"] = hashes;
-  write_text(folder.file("golden.json"), json_text(settings));
+  write_files({{folder.file("golden.json"), json_text(settings)}}, Existing::keep);
   std::printf("%s: golden.json, init.safetensors, tokens.bin, metrics.jsonl, model.safetensors\n",
               options.out.c_str());
   return kFine;

@@ -24,6 +24,9 @@ double real(const Value& object, const char* key, double missing = 0) {
   const Value found = part(object, key);
   return found.is_number() ? found.get<double>() : missing;
 }
+int64_t whole(const Value& object, const char* key, double missing = 0) {
+  return int64_t(std::clamp(real(object, key, missing), -0x1p45, 0x1p45));
+}
 Value first(const Value& list) { return list.is_array() && !list.empty() ? list[0] : Value(); }
 std::string type_of_first(const Value& object, const char* key) {
   return our_type(as_text(first(part(object, key))));
@@ -36,8 +39,12 @@ int64_t elements_of(const Value& shape) {
   for (const Value& part : shape)
     if (part.is_array())
       sum += elements_of(part);
-    else if (part.is_number_integer())
-      product *= part.get<int64_t>();
+    else if (part.is_number_integer()) {
+      const int64_t n = part.get<int64_t>(), most = int64_t(1) << 45;
+      require_input(n >= 0 && n <= most / std::max<int64_t>(1, product),
+                    "the trace has a tensor of ", shape.dump(), ", which no run has");
+      product *= n;
+    }
   return first(shape).is_array() ? sum : product;
 }
 
@@ -45,7 +52,6 @@ struct Span {
   int rank;
   std::string name;
   double begin, end;
-  bool has(double time) const { return begin <= time && time < end; }
 };
 
 class JsonReader {
@@ -57,7 +63,7 @@ class JsonReader {
     const std::string category = text(e, "cat"), name = text(e, "name");
     const Value args = part(e, "args");
     const double begin = real(e, "ts"), end = begin + real(e, "dur");
-    const int process = int(real(e, "pid"));
+    const int process = int(whole(e, "pid"));
     if (category == "phase") spans_.push_back({process, name, begin, end});
     if (category == "collective" && args.contains("kind")) ours(args, process, begin);
     if (category == "user_annotation" && name.starts_with("ProfilerStep"))
@@ -73,20 +79,20 @@ class JsonReader {
     require_input(events_ > 0, "'", path, "' is JSON, but no trace (\"traceEvents\") and no ",
                   "flight recorder (\"entries\") with an event");
     const Value info = part(header, "distributedInfo");
-    const int rank = int(real(info, "rank", real(header, "rank", -1)));
-    all_.ranks = int(real(info, "world_size", real(part(header, "otherData"), "ranks")));
+    const int rank = int(whole(info, "rank", real(header, "rank", -1)));
+    all_.ranks = int(whole(info, "world_size", real(part(header, "otherData"), "ranks")));
     if (all_.calls.empty()) all_.calls.swap(on_cpu_);
     find_groups(part(header, "pg_config"));
     const auto sized = [](const SeenCall& call) { return call.elements > 0; };
     require_input(all_.calls.empty() || std::ranges::any_of(all_.calls, sized), "'", path,
                   "' does not say the sizes of its collectives; profile with record_shapes=True");
     std::ranges::stable_sort(all_.calls, {}, &SeenCall::time);
+    find_steps();
     for (SeenCall& call : all_.calls) {
       if (call.group < 0) call.elements = all_.ranks > 0 ? call.elements * all_.ranks : -1;
       call.group = std::max(0, call.group);
       if (const auto type = types_.find(call.elements); type != types_.end() && call.dtype.empty())
         call.dtype = type->second;
-      call.step = step_of(call);
       if (call.rank < 0) call.rank = rank;
       all_.steps[call.rank] += 0;
     }
@@ -102,22 +108,31 @@ class JsonReader {
   }
   // zerolab's own --trace: a process of the timeline is a rank.
   void ours(const Value& args, int rank, double time) {
-    const auto n = int64_t(real(args, "count")), bytes = int64_t(real(args, "bytes"));
+    const int64_t n = whole(args, "count"), bytes = whole(args, "bytes");
     const int64_t size = n > 0 ? bytes / n : 0;
     const char* type = size == 4 ? "f32" : size == 8 ? "f64" : size == 2 ? "16-bit" : "";
     all_.kind = "trace of zerolab";
     add(all_.calls, text(args, "kind"), n, type, time).rank = rank;
   }
   // zerolab's step ends with its phase "step", and an evaluation belongs to none.
-  int step_of(const SeenCall& call) const {
-    int ended = 0;
-    bool inside = false;
-    for (const Span& span : spans_) {
-      if (span.rank != call.rank) continue;
-      ended += span.name == "step" && span.end <= call.time;
-      inside |= span.has(call.time) && span.name != "data" && span.name != "evaluation";
+  void find_steps() {
+    std::ranges::stable_sort(spans_, {}, &Span::begin);
+    std::map<int, std::vector<const Span*>> open;  // of each rank
+    std::map<int, int> ended;
+    size_t next = 0;
+    for (SeenCall& call : all_.calls) {  // in the order of time
+      for (; next < spans_.size() && spans_[next].begin <= call.time; ++next)
+        open[spans_[next].rank].push_back(&spans_[next]);
+      auto& around = open[call.rank];
+      std::erase_if(around, [&](const Span* span) {
+        const bool over = span->end <= call.time;
+        ended[call.rank] += over && span->name == "step";
+        return over;
+      });
+      const bool inside = std::ranges::any_of(
+          around, [](const Span* s) { return s->name != "data" && s->name != "evaluate"; });
+      call.step = inside ? ended[call.rank] : -1;
     }
-    return inside ? ended : -1;
   }
 
   // PyTorch on CPUs. gloo's events repeat the calls, with the types that lists of tensors lack.
@@ -137,10 +152,9 @@ class JsonReader {
   }
   void on_gpu(const Value& args, const std::string& name, double time) {
     if (name.empty() || name == "wait" || name == "init") return;
-    const auto in = int64_t(real(args, "In msg nelems", -1)),
-               out = int64_t(real(args, "Out msg nelems", -1));
+    const int64_t in = whole(args, "In msg nelems", -1), out = whole(args, "Out msg nelems", -1);
     SeenCall& call = add(all_.calls, our_name(name), in, our_type(text(args, "dtype")), time);
-    call.group = int(real(args, "Group size"));
+    call.group = int(whole(args, "Group size"));
     if (call.shards()) call.elements = std::max(in, out);
   }
 

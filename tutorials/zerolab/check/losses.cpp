@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <span>
 #include <sstream>
 
@@ -51,34 +52,39 @@ void add(RunNumbers& run, const Json& line) {
     return found.is_number() ? found.get<double>() : NAN;
   };
   const double step = value("step", "global_step");
-  if (std::isfinite(step) && line.contains("loss"))
-    run.steps[int64_t(step)] = {value("loss", "train_loss"), value("grad_norm", "norm"),
+  if (std::abs(step) < 1e15 && line.contains("loss"))
+    run.steps[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm"),
                                 value("lr", "learning_rate")};
 }
 
-// The number behind `word`, or the nth of the line if the word is not there.
+// The number behind `word`, or the nth of the line if the word is not there. "nan" and "inf" are
+// numbers, "info" is none; -infinity: there is none.
 double number_at(const std::string& line, const std::string& word, int nth) {
+  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
   const size_t at = line.find(word);
   const char* text = line.c_str() + (at == line.npos ? 0 : at + word.size());
   for (int i = at == line.npos ? nth : 0; *text; ++text) {
     char* end = nullptr;
     const double value = std::strtod(text, &end);
-    if (end == text || std::isalpha(static_cast<unsigned char>(*text))) continue;
+    const bool inside = letter(*end) || (text != line.c_str() && letter(text[-1]));  // a word
+    if (end == text || (letter(end[-1]) && inside)) continue;
     if (i-- == 0) return value;
     text = end - (*end == 0);
   }
-  return NAN;
+  return -INFINITY;
 }
 
 // "step loss" in any clothing: a table, CSV, a line of a log. The first column of DeepSpeed's
-// monitor counts samples; then the nth line is step n.
+// monitor, which has no words, counts samples; then the nth line is step n.
 void add_lines(RunNumbers& run, std::istringstream& text) {
   std::map<double, double> losses;
+  bool named = false;
   for (std::string line; std::getline(text, line);) {
     const double step = number_at(line, "step", 0), loss = number_at(line, "loss", 1);
-    if (std::isfinite(step) && std::isfinite(loss) && step >= 0) losses[step] = loss;
+    if (step >= 0 && step < 1e15 && loss != -INFINITY)
+      losses[step] = loss, named |= line.find("step") != line.npos;
   }
-  double samples = losses.empty() ? 1 : std::max(1.0, losses.begin()->first);
+  double samples = losses.empty() || named ? 1 : std::max(1.0, losses.begin()->first);
   for (const auto& [step, loss] : losses)
     if (std::fmod(step, samples) != 0) samples = 1;
   for (const auto& [step, loss] : losses) run.steps[int64_t(step / samples)].loss = loss;
@@ -94,8 +100,10 @@ RunNumbers read_run(const std::string& given) {
     if (fs::exists(given + "/init.safetensors")) run.start = given + "/init.safetensors";
   }
   InputText file(path);
-  const std::string text(std::istreambuf_iterator<char>(file.stream()), {});
+  std::string text(std::istreambuf_iterator<char>(file.stream()), {});
   file.require_complete();
+  if (text.starts_with('{'))  // Python writes numbers that JSON does not have
+    text = std::regex_replace(text, std::regex("-?(NaN|Infinity)"), "null");
   std::istringstream lines(text);
   const Json all = Json::parse(text, nullptr, false);
   if (all.is_object() && all.contains("log_history")) {
@@ -237,6 +245,10 @@ int check_losses(const LossOptions& options) {
   if (!equal) differences = meanings(steps, first, options);
   if (!reference.weights.empty() && !candidate.weights.empty())
     std::ranges::copy(weights_differences(reference, candidate), std::back_inserter(differences));
+  const int64_t ends = candidate.steps.rbegin()->first, wanted = reference.steps.rbegin()->first;
+  std::vector<std::string> notes;
+  if (ends < wanted)
+    notes.push_back(str("the candidate ends with step ", ends, ", the reference with ", wanted));
   const bool ok = differences.empty();
   const Json document = {{"schema", 1},
                          {"command", "check losses"},
@@ -244,7 +256,8 @@ int check_losses(const LossOptions& options) {
                          {"steps_compared", steps.size()},
                          {"tolerance", options.tolerance},
                          {"first_step_that_differs", equal ? Json() : Json(steps[first].number)},
-                         {"differences", differences}};
+                         {"differences", differences},
+                         {"notes", notes}};
   if (options.json) return print_json(document), ok ? kFine : kFailed;
   std::string text =
       plural(std::ssize(steps), "step") + format(" compared, tolerance %g\n", options.tolerance);
@@ -253,6 +266,7 @@ int check_losses(const LossOptions& options) {
     text += format("step %lld differs: loss %.6g, reference %.6g; norm %.6g, reference %.6g\n",
                    (long long)number, c.loss, r.loss, c.norm, r.norm);
   }
+  for (const std::string& note : notes) text += "  note        " + note + "\n";
   for (const std::string& d : differences) text += "  difference  " + printable_line(d) + "\n";
   if (ok) text += format("equal but for rounding: at most %.2g apart\n", most);
   std::fputs(text.c_str(), stdout);

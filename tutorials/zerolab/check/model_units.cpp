@@ -131,7 +131,12 @@ CheckedModel read_units(const std::string& path) {
     // "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar
     for (char& c : shape) c = std::isdigit(static_cast<unsigned char>(c)) == 0 ? ' ' : c;
     std::istringstream numbers(shape);
-    model.add(words.back(), {words[0], Shape(std::istream_iterator<int64_t>(numbers), {})});
+    const Shape sizes{std::istream_iterator<int64_t>(numbers), {}};
+    double n = 1;
+    for (const int64_t size : sizes) n *= double(size);
+    require_input(n <= 0x1p45 && numbers.eof(), path, ":", number, ": '", words[0], "' of shape ",
+                  words[1], " is too large");
+    model.add(words.back(), {words[0], sizes});
   }
   file.require_complete();
   require_input(!model.units.empty(), "'", path, "' names no parameter");

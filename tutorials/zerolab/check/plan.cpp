@@ -32,8 +32,8 @@ struct Planner {
     if (!said && !model.dtype.empty()) return model.dtype;
     return name(reduced ? communication_type(config) : config.precision);
   }
-  void call(const std::string& collective, Purpose purpose, int64_t n, const std::string& of,
-            int group = 0, bool sum_only = false) {
+  PlannedCalls& call(const std::string& collective, Purpose purpose, int64_t n,
+                     const std::string& of, int group = 0, bool sum_only = false) {
     if (group == 0) group = ranks;
     auto row = std::ranges::find_if(plan.calls, [&](const PlannedCalls& p) {
       return p.is(collective, purpose) && p.elements == n && p.group == group;
@@ -42,12 +42,14 @@ struct Planner {
       row = plan.calls.insert(row, {collective, purpose, n, type_of(purpose), group, sum_only});
     ++row->planned;
     if (std::ranges::find(row->units, of) == row->units.end()) row->units.push_back(of);
+    return *row;
   }
   // DeepSpeed's: of reduce_bucket_size, but an absent key means 5e8.
   void buckets(const char* collective, int64_t sum) {
     const int64_t most = config.reduce_bucket_size > 1 ? config.reduce_bucket_size : 500'000'000;
-    for (int64_t left = sum; left > 0; left -= most)
-      call(collective, Purpose::gradient, std::min(left, most), "", ranks, true);
+    for (const auto& [n, times] :
+         {std::pair(most, sum / most), {sum % most, int64_t(sum % most > 0)}})
+      if (times > 0) call(collective, Purpose::gradient, n, "", ranks, true).planned += times - 1;
   }
 };
 

@@ -58,8 +58,8 @@ std::vector<std::vector<SeenCall>> steps_of(int rank, int given, Recording& all)
   const int marked = all.steps[rank], steps = std::max({1, marked, given});
   require_input(marked == 0 || steps == marked, "the file marks ", plural(marked, "step"),
                 ", but --steps says ", given, "; leave it out");
-  require_input(std::ssize(calls) >= steps || marked > 0, "there are ",
-                plural(std::ssize(calls), "call"), " in all, fewer than --steps ", steps);
+  require_input(std::ssize(calls) >= steps || marked > 0, "the file has ",
+                plural(std::ssize(calls), "call"), ", fewer than --steps ", steps);
   std::vector<std::vector<SeenCall>> each(static_cast<size_t>(steps));
   for (size_t i = 0; i < calls.size(); ++i) {
     const int step = marked > 0 ? calls[i].step : int(i * size_t(steps) / calls.size());
@@ -136,6 +136,7 @@ int check_traffic(TrafficOptions& options) {
     throw UsageError("say what the model is: --model NAME, or --units FILE with its parameters");
   options.source.ranks = *options.ranks;
   options.source.several_stages = true;
+  if (options.as->name == std::string("hsdp")) options.source.stage = StageKind("hsdp");
   LoadedConfig loaded = load_settings(options, *options.ranks);
   int64_t& reuse = loaded.config.overlap.max_reuse_distance;  // 0, if given, is not the default
   if (loaded.origins.contains("zero_optimization.stage3_max_reuse_distance") && reuse == 0)

@@ -93,7 +93,8 @@ class Staging {
     for (const Change& change : command.changes)
       if (change.by != nullptr) put(source_ / change.by, change.path);
     for (const auto& made : fs::directory_iterator(toolchain.exercises))  // of solutions
-      if (!command.with_solutions && fs::exists(made.path() / "start.cpp"))
+      if (!command.with_solutions && fs::exists(made.path() / "start.cpp") &&
+          fs::exists(source_ / "tutorials/exercises" / made.path().filename()))
         put(made.path() / "start.cpp",
             "tutorials/exercises" / made.path().filename() / "start.cpp");
     if (!command.changes.empty()) list_changes();

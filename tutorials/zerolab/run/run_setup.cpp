@@ -12,7 +12,6 @@
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
-#include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {
 namespace {
