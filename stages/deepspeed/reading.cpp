@@ -124,8 +124,8 @@ Config Reading::as_run() const {
 
 void Reading::walk(JsonValue& object, const std::string& block) {
   // Objects come last: a type says which parameters there are.
-  std::ranges::stable_partition(
-      object.items, [](const JsonValue& member) { return member.kind != Kind::object; });
+  const auto is_value = [](const JsonValue& member) { return member.kind != Kind::object; };
+  std::stable_partition(object.items.begin(), object.items.end(), is_value);
   for (JsonValue& member : object.items) {
     const ConfigKey given{.key = member.key.empty() ? "\"\"" : member.key, .block = block};
     // DeepSpeed knows two names of a key: "stage3_…" without its beginning too.

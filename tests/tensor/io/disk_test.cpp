@@ -66,8 +66,7 @@ TEST_CASE("a transfer leaves nothing in the page cache, or the file says that it
     calls.refuses = refuses;
     file.start_write(0, bytes)->wait();
     CHECK(calls.cached == 0);
-    CHECK(std::string(file.method()) ==
-          (refuses ? "in the page cache" : "waits for the device"));
+    CHECK(std::string(file.method()) == (refuses ? "in the page cache" : "waits for the device"));
   }
 }
 
