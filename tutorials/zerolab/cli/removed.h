@@ -1,5 +1,5 @@
 // What replaces commands and flags that were removed: the only table of them. The program's message
-// has it, and so does tutorials/reference/decisions.md.
+// has it, and so does CHANGELOG.md.
 #pragma once
 
 #include <string>
