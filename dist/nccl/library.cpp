@@ -20,12 +20,11 @@ static_assert(int(NcclOperator::sum) == ncclSum && sizeof(NcclUniqueId) == sizeo
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 3),
               "communicators that do not block came with NCCL 2.14");
 
-// Whether values are passed and read alike.
+// How a value of this type is passed and read.
+template <class T>
+constexpr int kKind = std::is_pointer_v<T> + 2 * std::is_enum_v<T>;
 template <class Ours, class Theirs>
-constexpr bool kAgree =
-    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> ==
-                                          std::is_pointer_v<Theirs>&& std::is_enum_v<Ours> ==
-                                          std::is_enum_v<Theirs>;
+constexpr bool kAgree = sizeof(Ours) == sizeof(Theirs) && kKind<Ours> == kKind<Theirs>;
 
 // Takes the library's function, whose parameters agree with ours in number and kind.
 template <class... Ours, class Result, class... Theirs, class Raw>
