@@ -141,7 +141,7 @@ std::unique_ptr<Communicator> Communicator::split(const std::vector<int>& color_
 Work Communicator::do_send(const Tensor&, const Call& call) {
   throw std::invalid_argument(
       str(zl::name(call.kind), " '", call.name,
-          "': ranks on NCCL have collectives only; use ranks as threads, or --backend mpi"));
+          "': ranks that are processes have collectives only; use ranks as threads"));
 }
 
 std::unique_ptr<Communicator> Communicator::do_split(const Split&) {
@@ -194,6 +194,10 @@ void Communicator::all_ranks_came(const Call& call, int64_t at) {
   if (const auto operation = find(call)) operation->all_came = now;
 }
 
+void Communicator::has_moved(const Call& call) {
+  if (const auto operation = find(call)) end_event(*operation);
+}
+
 void Communicator::carried_out(const Call& call, int64_t began, int64_t moved) {
   const auto operation = find(call);
   if (!operation) return;
@@ -201,7 +205,8 @@ void Communicator::carried_out(const Call& call, int64_t began, int64_t moved) {
   operation->moved = append(EventKind::collective_moved, call, 0, moved);
 }
 
-void Communicator::end_event(const Operation& operation) {
+void Communicator::end_event(Operation& operation) {
+  if (std::exchange(operation.ended, true)) return;
   const Call& call = operation.call;
   const int64_t sent =
       sent_bytes_times_n(call.kind, call.count * size_of(call.dtype), size_) / size_;
@@ -253,7 +258,8 @@ Work Communicator::end(const Call& call, Work work) {
     const std::shared_ptr<void> erases(  // at the end
         nullptr, [&](void*) { std::erase(run_.in_flight_, operation); });
     if (!work) return;
-    operation->wait_began = append(EventKind::collective_wait, operation->call);
+    if (!operation->ended)
+      operation->wait_began = append(EventKind::collective_wait, operation->call);
     work->wait();
     end_event(*operation);
   };

@@ -74,7 +74,7 @@ class Communicator {
   [[nodiscard]] Work barrier(CallName name);
   // One rank sends what another receives; no other rank takes part. Neither call blocks, so two
   // ranks may both send first; waiting blocks. Between two ranks, the first send matches the first
-  // receive, and so on. Ranks on NCCL have neither.
+  // receive, and so on. Only for ranks that are threads.
   [[nodiscard]] Work send(const Tensor& from, int to_rank, CallName name);
   [[nodiscard]] Work receive(const Tensor& to, int from_rank, CallName name);
 
@@ -124,6 +124,9 @@ class Communicator {
   // The transport calls this when all ranks have come to `call`: until then this rank waited.
   // `at` [ns]: when, if that was earlier than now.
   void all_ranks_came(const Call& call, int64_t at = 0);
+  // For a transport whose data has moved when a call returns, although its Work keeps memory until
+  // it is waited for: the call ends here.
+  void has_moved(const Call& call);
   // For a transport that carries a call out on another thread, before the wait() of its Work
   // returns: when that thread began, and when the data had moved [ns].
   void carried_out(const Call& call, int64_t began, int64_t moved);
@@ -136,6 +139,7 @@ class Communicator {
     int64_t began = 0, all_came = 0;         // [ns]
     int64_t wait_began = 0, moved = 0;       // [ns]; 0: as began and the end
     bool returned = false, dropped = false;  // its Work
+    bool ended = false;                      // end_event() has been called
     Memory* memory = nullptr;                // of its tensors; null: none, or another thread's
   };
   struct TransportWork;
@@ -158,7 +162,7 @@ class Communicator {
   // in flight. `other`: the start of a sum, or the receiving tensor of an all_to_all.
   Call begin(Call call, const Tensor& tensor, CallName name, const Tensor& other = {});
   Work end(const Call& call, Work work);
-  void end_event(const Operation& operation);
+  void end_event(Operation& operation);
   std::shared_ptr<Operation> find(const Call& call);  // null: not in flight
   void require_none_dropped() const;
 

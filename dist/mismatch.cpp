@@ -105,12 +105,8 @@ std::string mismatch_text(int rank, const Call& call, int other_rank, const Call
   if (call.dtype == other.dtype && call.count == other.count && call.sequence == other.sequence &&
       call.name == other.name)
     return "";
-  return unmatched_text(rank, describe(call), other_rank, describe(other));
-}
-
-std::string unmatched_text(int rank, const std::string& call, int other_rank,
-                           const std::string& other) {
-  return str("rank ", rank, " calls ", call, " while rank ", other_rank, " calls ", other,
+  return str("rank ", rank, " calls ", describe(call), " while rank ", other_rank, " calls ",
+             describe(other),
              "; between two ranks the first send matches the first receive, with the same name, "
              "type and count");
 }

@@ -21,9 +21,6 @@ std::string mismatch_text(const std::vector<const Call*>& calls);
 std::string first_mismatch_text(const Flights& flights);
 // A send and a receive that met: why they do not match; "" if they do.
 std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other);
-// The same of two that do not match, from their descriptions.
-std::string unmatched_text(int rank, const std::string& call, int other_rank,
-                           const std::string& other);
 
 // Which ranks are missing in a call that has waited longer than `timeout` [ns]; "" if none has.
 // Waits count from `since` [ns] at the earliest.

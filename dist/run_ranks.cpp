@@ -75,12 +75,10 @@ class Run {
   }
 
   std::unique_ptr<Communicator> communicator_of(int rank) {
-    EventStream& events = events_[size_t(rank)];
-    const auto on_threads = [&](EventStream& own) {
-      return thread_communicator(rank, size_, rendezvous_, own);
-    };
-    if (!options_.lane) return on_threads(events);
-    return options_.lane(on_threads(events_[size_t(size_ + rank)]), events,
+    const int own = options_.lane ? size_ + rank : rank;
+    auto on_threads = thread_communicator(rank, size_, rendezvous_, events_[size_t(own)]);
+    if (!options_.lane) return on_threads;
+    return options_.lane(std::move(on_threads), events_[size_t(rank)],
                          {.fail = [this](const std::string& why) { rendezvous_.fail(why); },
                           .failed = [this] { return rendezvous_.failed(); }});
   }

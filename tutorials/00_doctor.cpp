@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "dist/nccl/errors.h"
+#include "dist/nccl/api.h"
 #include "dist/nccl/nccl_transport.h"
 #include "tensor/kernels.h"
 #include "tensor/platform/gpus.h"

@@ -7,7 +7,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <future>
 #include <map>
@@ -22,20 +21,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::atomic<const char*> inside{nullptr};             // the function of MPI that is called now
 MPI_Comm world = MPI_COMM_NULL;                       // of all ranks; its errors are results
 std::map<std::pair<int, uint64_t>, MPI_Comm> groups;  // by RankGroup's number and ranks
-
-constexpr int kGroups = 128;  // that a rank can be in without their messages being mistaken
-int tags = 1;                 // for each group and each of two kinds of calls
 
 // Calls MPI's function of this name. MPI's message is "MPI_ERR_TRUNCATE: message truncated" with
 // Open MPI, a stack of lines with MPICH.
 template <class... Parameters, class... Arguments>
 void call(const char* name, int (*function)(Parameters...), Arguments... arguments) {
-  inside.store(name, std::memory_order_relaxed);
   const int error = function(arguments...);
-  inside.store(nullptr, std::memory_order_relaxed);
   if (error == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -45,7 +38,7 @@ void call(const char* name, int (*function)(Parameters...), Arguments... argumen
 }
 
 MpiPlace start() {
-  int level = 0, found = 0, *largest_tag = nullptr;
+  int level = 0;
   call("MPI_Init_thread", MPI_Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   if (level < MPI_THREAD_SERIALIZED)
     throw CommunicationError("this MPI was built without threads (MPI_THREAD_SERIALIZED)");
@@ -57,8 +50,6 @@ MpiPlace start() {
   MpiPlace place;
   call("MPI_Comm_rank", MPI_Comm_rank, world, &place.rank);
   call("MPI_Comm_size", MPI_Comm_size, world, &place.size);
-  call("MPI_Comm_get_attr", MPI_Comm_get_attr, MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &found);
-  tags = (found ? *largest_tag : 32767) / 2 / kGroups;  // every MPI has this many
   return place;
 }
 
@@ -78,12 +69,6 @@ struct Session {
 };
 Session* session = nullptr;  // used by one thread at a time
 
-MPI_Datatype type_of(Dtype dtype) {
-  return dtype == Dtype::i32 ? MPI_INT32_T : dtype == Dtype::f32 ? MPI_FLOAT : MPI_DOUBLE;
-}
-
-MPI_Comm comm_of(const RankGroup& group) { return groups.at({group.number, group.ranks}); }
-
 template <class Post>
 void in_rounds(int64_t bytes, const Post& post) {
   for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes)
@@ -95,8 +80,6 @@ void in_rounds(int64_t bytes, const Post& post) {
 std::optional<MpiInBuild> mpi_in_build() {
   return MpiInBuild{ZEROLAB_OPEN_MPI, ZEROLAB_MPI_VERSION, ZEROLAB_MPIRUN};  // of CMake
 }
-
-const char* inside_mpi() { return inside; }
 
 MpiPlace start_mpi(const std::function<void()>& poll) {
   if (!session) {
@@ -134,26 +117,20 @@ struct MpiMessages::Requests {
   }
 };
 
-// Each group has its own tags, and collectives and the others, which are numbered apart.
-MpiMessages::MpiMessages(const Call& call, int rank, int size)
-    : group_(call.group),
-      rank_(rank),
-      size_(size),
-      tag_((int(call.sequence % tags) * kGroups + call.group.number % kGroups) * 2 +
-           call.point_to_point()),
-      requests_(std::make_shared<Requests>()) {}
+MpiMessages::MpiMessages(const RankGroup& group, int rank, int size)
+    : group_(group), rank_(rank), size_(size), requests_(std::make_shared<Requests>()) {}
 
 void MpiMessages::send(const char* from, int64_t count, Dtype dtype, int to_rank) {
   in_rounds(count * size_of(dtype), [&](int64_t begin, int bytes) {
-    requests_->post("MPI_Isend", MPI_Isend, from + begin, bytes, MPI_BYTE, group_.of_run(to_rank),
-                    tag_, world);
+    requests_->post("MPI_Issend", MPI_Issend, from + begin, bytes, MPI_BYTE, group_.of_run(to_rank),
+                    group_.number, world);
   });
 }
 
 void MpiMessages::receive(char* to, int64_t count, Dtype dtype, int from_rank) {
   in_rounds(count * size_of(dtype), [&](int64_t begin, int bytes) {
     requests_->post("MPI_Irecv", MPI_Irecv, to + begin, bytes, MPI_BYTE, group_.of_run(from_rank),
-                    tag_, world);
+                    group_.number, world);
   });
 }
 
@@ -165,15 +142,14 @@ void MpiMessages::all_gather(const char* from, char* to, int64_t count, Dtype dt
   }
 }
 
-void MpiMessages::add(Collective kind, char* inout, int64_t count, Dtype dtype) {
-  const auto type = type_of(dtype);
+void MpiMessages::add(char* inout, int64_t count, Dtype dtype) {
+  const auto type = dtype == Dtype::i32   ? MPI_INT32_T
+                    : dtype == Dtype::f32 ? MPI_FLOAT
+                                          : MPI_DOUBLE;
   const int each = int(size_of(dtype));
-  if (kind == Collective::reduce_scatter)
-    return requests_->post("MPI_Ireduce_scatter_block", MPI_Ireduce_scatter_block, MPI_IN_PLACE,
-                           inout, int(count), type, MPI_SUM, comm_of(group_));
   in_rounds(count * each, [&](int64_t begin, int bytes) {
     requests_->post("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, inout + begin, bytes / each,
-                    type, MPI_SUM, comm_of(group_));
+                    type, MPI_SUM, groups.at({group_.number, group_.ranks}));
   });
 }
 

@@ -1,8 +1,6 @@
-#include <list>
 #include <utility>
 
 #include "dist/flight_recorder.h"
-#include "dist/mismatch.h"
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_calls.h"
 #include "dist/mpi/mpi_transport.h"
@@ -15,23 +13,12 @@
 namespace zl {
 namespace {
 
-// A call, as the message that a sender sends before its data.
-std::string announcement(const Call& call) {
-  std::string text = describe(call);
-  text.resize(256);
-  return text;
-}
-
 class MpiCommunicator final : public ProcessCommunicator {
  public:
   MpiCommunicator(const LaunchedRank& place, std::chrono::milliseconds timeout, bool ordered,
                   ControlClient& others, EventStream& events)
-      : ProcessCommunicator(place.rank, place.size, events, others, ordered, "MPI"), all_(*this) {
+      : ProcessCommunicator(place.rank, place.size, events, others, ordered, "MPI") {
     join(std::chrono::nanoseconds(timeout).count());
-    others_.while_waiting([this] { progress(); });
-  }
-  ~MpiCommunicator() override {
-    if (&all_ == this) others_.while_waiting({});
   }
 
   void finish() override {
@@ -40,15 +27,8 @@ class MpiCommunicator final : public ProcessCommunicator {
   }
 
  private:
-  struct InFlight {
-    Operation* op;
-    MpiMessages messages;  // of its step
-    size_t step = 0;       // the next
-  };
-
   // MPI needs to know of a group only to add.
-  MpiCommunicator(MpiCommunicator& all, const Split& split)
-      : ProcessCommunicator(all, split), all_(all) {
+  MpiCommunicator(MpiCommunicator& all, const Split& split) : ProcessCommunicator(all, split) {
     for (const int member : split.members) machines_.push_back(all.machines_[size_t(member)]);
     ranks_.per_machine = ranks_per_machine(machines_);
   }
@@ -95,30 +75,40 @@ class MpiCommunicator final : public ProcessCommunicator {
     return !backend.native_stream(Stream::communication);
   }
 
-  const char* memory() const override { return "CPUs"; }
-
+  // Returns when the data has moved, so that a rank has one call under way.
   void post(Operation& op) override {
-    progress(all_.in_flight_.emplace_back(InFlight{&op, MpiMessages(op.call, rank(), size())}));
-    others_.set_state(op.record, CallState::posted);
+    others_.set_state(op.record, CallState::moving);
+    others_.carry_out(op.call, [&] {
+      MpiMessages messages(op.call.group, rank(), size());
+      const auto wait = [&] {
+        for (int polls = 1; !messages.done(); ++polls) {
+          others_.require_running();
+          rest_after_poll(polls);
+        }
+      };
+      for (const Step& step : op.steps) {
+        step.exchange(messages);
+        wait();
+        if (step.kernel) step.kernel();
+      }
+      if (ordered_) return;
+      static char ends[kMostRanks];  // MPI's own messages have gone too when these have
+      messages.all_gather(&ends[rank()], ends, 1, Dtype::u8);
+      wait();
+    });
+    op.state = Operation::State::done;
+    others_.set_state(op.record, CallState::done);
+    has_moved(op.call);
   }
 
-  Step unordered_sum(const Tensor& tensor, const Call& call, int64_t count, char* sums) override {
-    const bool all = call.kind == Collective::all_reduce;
-    const std::string cure = "; leave sums to zerolab (\"zerolab\": {\"ordered\": true}), or use ";
+  // The local shard of a reduce_scatter is then right too: MPI's needs shards that an int counts.
+  Step unordered_sum(const Tensor& tensor, const Call& call, int64_t, char*) override {
     require_input(call.dtype == Dtype::f32 || call.dtype == Dtype::f64 || call.dtype == Dtype::i32,
-                  name(call.kind), " '", call.name, "': MPI cannot add ", name(call.dtype), cure,
-                  "fp32");
-    require_input(all || count * size_of(call.dtype) <= kMaxMessageBytes, name(call.kind), " '",
-                  call.name, "': MPI adds shards of up to 1 GiB, and this one has ",
-                  human_bytes(count * size_of(call.dtype)), cure, "more ranks");
-    const auto add = [=](ChunkTransport& mpi) {
-      static_cast<MpiMessages&>(mpi).add(call.kind, address_at(tensor, 0), count, call.dtype);
-    };
-    const auto place = [=] {
-      if (sums != address_at(tensor, 0))
-        tensor.backend().move_bytes(address_at(tensor, 0), sums, count * size_of(call.dtype));
-    };
-    return {add, place};
+                  name(call.kind), " '", call.name, "': MPI cannot add ", name(call.dtype),
+                  "; leave sums to zerolab (\"zerolab\": {\"ordered\": true}), or use fp32");
+    return {[=](ChunkTransport& mpi) {
+      static_cast<MpiMessages&>(mpi).add(address_at(tensor, 0), call.count, call.dtype);
+    }};
   }
 
   // A binomial tree: after k rounds 2^k ranks have the values. Ranks count from the root here.
@@ -136,85 +126,16 @@ class MpiCommunicator final : public ProcessCommunicator {
     return issue(inout, call, std::move(rounds));
   }
 
-  Work do_send(const Tensor& from, const Call& call) override {
-    const auto mine = std::make_shared<const std::string>(announcement(call));
-    return issue(from, call, {{[=](ChunkTransport& mpi) {
-                   mpi.send(mine->data(), int64_t(mine->size()), Dtype::u8, call.peer);
-                   mpi.send(address_at(from, 0), call.count, call.dtype, call.peer);
-                 }}});
-  }
-  Work do_receive(const Tensor& to, const Call& call) override {
-    Call other = call;
-    other.kind = Collective::send, other.peer = rank();
-    const std::string expected = announcement(other);
-    const auto theirs = std::make_shared<std::string>(expected.size(), '\0');
-    const auto hear = [=](ChunkTransport& mpi) {
-      mpi.receive(theirs->data(), int64_t(theirs->size()), Dtype::u8, call.peer);
-    };
-    const auto compare = [=, this] {
-      if (*theirs == expected) return;
-      others_.stopped(
-          {unmatched_text(other.peer_of_run(), describe(call), call.peer_of_run(), theirs->c_str()),
-           ""});
-      others_.throw_failure(call);
-    };
-    return issue(to, call, {{hear, compare}, {[=](ChunkTransport& mpi) {
-                              mpi.receive(address_at(to, 0), call.count, call.dtype, call.peer);
-                            }}});
-  }
+  void complete(Operation& op) override { op.steps.clear(); }
 
-  // An operation goes on as far as its messages have moved.
-  void progress(InFlight& one) {
-    others_.carry_out(one.op->call, [&] {
-      Operation& op = *one.op;
-      while (op.state != Operation::State::done && one.messages.done()) {
-        if (one.step > 0 && op.steps[one.step - 1].kernel) op.steps[one.step - 1].kernel();
-        if (one.step == op.steps.size())
-          op.state = Operation::State::done;
-        else
-          op.steps[one.step++].exchange(one.messages);
-      }
-    });
-  }
-
-  // All calls of this rank go on, until the run fails.
-  void progress() {
-    for (InFlight& one : all_.in_flight_)
-      if (!others_.failed()) progress(one);
-  }
-
-  // If it takes too long, the server fails the run.
-  void complete(Operation& op) override {
-    const bool alone = op.call.point_to_point();
-    others_.set_state(op.record, alone ? CallState::waiting : CallState::moving);
-    for (int polls = 1; op.state != Operation::State::done; ++polls) {
-      if (polls > 1) rest_after_poll(polls - 1);
-      if (others_.failed()) others_.throw_failure(op.call);
-      progress();
-    }
-    if (alone) all_ranks_came(op.call);
-    others_.set_state(op.record, CallState::done);
-    (void)forget(op);
-    op.steps.clear();
-  }
-
-  bool forget(const Operation& op) {
-    return std::erase_if(all_.in_flight_, [&](const InFlight& one) { return one.op == &op; }) > 0;
-  }
-
-  // An operation that was not waited for; this rank's next call throws. MPI cannot withdraw the
-  // messages: a send may be read by the other rank, and collectives have no cancel. So its memory
-  // is kept until the process ends.
+  // A call that failed. MPI cannot withdraw its messages: a send may be read by the other rank, and
+  // collectives have no cancel. So its memory is kept until the process ends.
   void release(Operation& op) noexcept override {
-    if (!forget(op)) return;
     static auto* const kept = new std::vector<Steps>;
-    kept->push_back(std::move(op.steps));
+    if (op.state != Operation::State::done) kept->push_back(std::move(op.steps));
   }
 
-  MpiCommunicator& all_;               // the communicator of all ranks, whose in_flight_ counts
   std::vector<std::string> machines_;  // of the members
-
-  std::list<InFlight> in_flight_;  // in the order of their calls
 };
 
 }  // namespace
@@ -224,7 +145,7 @@ ProcessTransport mpi_transport(const LaunchedRank& place, const RankOptions& opt
   const auto join = [=](ControlClient& others, EventStream& events) {
     return std::make_unique<MpiCommunicator>(place, options.timeout, ordered, others, events);
   };
-  return {join, inside_mpi, "MPI"};
+  return {join};
 }
 
 }  // namespace zl

@@ -5,16 +5,14 @@
 // MPI add f32, f64 and i32, and promises rounding only.
 //
 // Ranks first check that they all make the same collective, as on NCCL
-// (dist/processes/control_client.h). MPI matches sends with receives, and the receiver compares the
-// two calls; those that never match, also in a circle, fail at the timeout. A call posts its
-// messages and returns. They move while a rank is inside MPI, and it is there only while it waits:
-// in `Work::wait()`, or for the others to come to a call. So overlapping communication with
-// computation hides little here, which is true of most programs on MPI. While a rank waits, all its
-// calls go on, also through their kernels, so ranks may wait for them in any order. No function of
-// MPI that is used here blocks, except the one that makes a group in which MPI adds: between polls
-// a rank sees whether another one has failed, or its time is over.
+// (dist/processes/control_client.h). A call then moves its data, and returns when that is done, as
+// among threads: MPI moves data only while a rank is inside it, so a program on MPI hides little
+// communication behind its computation in any case. No function of MPI that is used here blocks,
+// except the one that makes a group in which MPI adds: between polls a rank sees whether another
+// one has failed, or its time is over. There is no send and receive.
+// Each group of ranks has its own tag; only where MPI adds does it have a communicator.
 //
-// After a failure a rank never calls MPI again. Its unfinished calls keep their memory until the
+// After a failure a rank never calls MPI again. Its unfinished call keeps its memory until the
 // process ends: other ranks may still read what it sends, and MPI cannot withdraw a send or a
 // collective. It does not call MPI_Abort either, which would kill the ranks before they have said
 // why.

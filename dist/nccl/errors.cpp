@@ -1,8 +1,7 @@
-#include "dist/nccl/errors.h"
-
 #include <string_view>
 
 #include "dist/communicator.h"
+#include "dist/nccl/api.h"
 #include "tensor/error.h"
 
 namespace zl {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "dist/flight_recorder.h"
-#include "dist/nccl/errors.h"
 #include "dist/run_ranks.h"
 #include "tensor/error.h"
 

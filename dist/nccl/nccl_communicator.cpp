@@ -3,7 +3,6 @@
 #include <thread>
 #include <utility>
 
-#include "dist/nccl/errors.h"
 #include "dist/nccl/handle.h"
 #include "dist/nccl/nccl_transport.h"
 #include "dist/processes/process_communicator.h"
@@ -82,8 +81,6 @@ class NcclCommunicator final : public ProcessCommunicator {
   bool moves_memory_of(Backend& backend) const override {
     return !join_.api.needs_gpu || backend.native_stream(Stream::communication);
   }
-
-  const char* memory() const override { return "GPUs"; }
 
   void post(Operation& op) override {
     group_.push_back(&op);
@@ -187,7 +184,7 @@ ProcessTransport nccl_transport(const LaunchedRank& place, const RankOptions& op
                         nccl.machine ? nccl.machine(place.rank) : machine_id(), nccl.ordered};
     return std::make_unique<NcclCommunicator>(place, join, others, events);
   };
-  return {join, [inside] { return inside->load(); }, "NCCL"};
+  return {join, [inside] { return inside->load(); }};
 }
 
 }  // namespace zl

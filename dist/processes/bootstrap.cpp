@@ -51,25 +51,27 @@ Lobby::Lobby(const RankIdentity& rank_0, const BootstrapOptions& options)
 
 std::string Lobby::look(const LetIn& let_in) {
   for (Socket socket = accept_from(listener_); socket.open(); socket = accept_from(listener_))
-    strangers_.push_back({std::make_unique<Connection>(std::move(socket)), Clock::now() + kAnswer});
+    strangers_.push_back(std::make_unique<Connection>(std::move(socket)));
   std::string problem;
-  for (Stranger& one : strangers_) {
+  for (std::unique_ptr<Connection>& one : strangers_) {
     Message message;
-    const State state = one.connection->receive(message, Clock::now(), kLongHello);
+    const State state = one->receive(message, Clock::now(), kLongHello);
     if (state == State::other_version) {
       other_version_ = true;
-      one.connection->send(uint32_t(ControlMessage::failure), "");  // by which it sees the same
+      one->send(uint32_t(ControlMessage::failure), "");  // by which it sees the same
     }
     if (state == State::message && message.kind == uint32_t(ControlMessage::hello)) {
       if (const std::string found = admit(one, message, let_in); problem.empty()) problem = found;
     }
-    if (state != State::waiting || Clock::now() > one.until) one.connection = nullptr;
+    if (state != State::waiting || std::chrono::nanoseconds(one->silence()) > kAnswer)
+      one = nullptr;
   }
-  std::erase_if(strangers_, [](const Stranger& one) { return one.connection == nullptr; });
+  std::erase(strangers_, nullptr);
   return problem;
 }
 
-std::string Lobby::admit(Stranger& stranger, const Message& hello, const LetIn& let_in) {
+std::string Lobby::admit(std::unique_ptr<Connection>& stranger, const Message& hello,
+                         const LetIn& let_in) {
   RankIdentity one;
   try {
     WireReader wire(hello.body);
@@ -81,15 +83,14 @@ std::string Lobby::admit(Stranger& stranger, const Message& hello, const LetIn& 
   }
   // One that gave up waiting has disconnected, and will connect again.
   Message none;
-  if (one.run != came_.at(0).run ||
-      stranger.connection->receive(none, Clock::now()) != State::waiting)
+  if (one.run != came_.at(0).run || stranger->receive(none, Clock::now()) != State::waiting)
     return "";
   const std::string problem = problem_of(one);
-  const ControlMessage answer = problem.empty() ? ControlMessage::alive : ControlMessage::failure;
-  stranger.connection->send(uint32_t(answer),
-                            problem.empty() ? "" : encode(RunFailure{problem, kInputFailure}));
   if (one.rank > 0 && one.rank < came_.at(0).size) came_.try_emplace(one.rank, one);
-  if (problem.empty()) let_in(one.rank, std::move(stranger.connection));
+  if (problem.empty())
+    let_in(one.rank, std::move(stranger));
+  else
+    stranger->send(uint32_t(ControlMessage::failure), encode(RunFailure{problem, kInputFailure}));
   return problem;
 }
 
@@ -128,6 +129,10 @@ std::string Lobby::missing_text(uint64_t missing) const {
 
 namespace {
 
+void require_uninterrupted(const BootstrapOptions& options) {
+  if (options.interrupted && options.interrupted()) throw CommunicationError(kInterrupted);
+}
+
 // Asks what listens at `port` to let this rank in. Null if it is not rank 0 of this run: then `why`
 // says what it is.
 std::unique_ptr<Connection> ask(const RankIdentity& self, const BootstrapOptions& options, int port,
@@ -144,7 +149,12 @@ std::unique_ptr<Connection> ask(const RankIdentity& self, const BootstrapOptions
   hello.text(self.host).text(self.machine).text(self.gpu);
   connection->send(uint32_t(ControlMessage::hello), hello.take());
   Message message;
-  const State state = connection->receive(message, until, kLongHello);
+  State state = State::waiting;
+  while (state == State::waiting && Clock::now() < until) {
+    require_uninterrupted(options);
+    state =
+        connection->receive(message, std::min<Deadline>(until, Clock::now() + 20ms), kLongHello);
+  }
   if (state == State::message && message.kind == uint32_t(ControlMessage::alive)) return connection;
   if (state == State::message && message.kind == uint32_t(ControlMessage::failure)) {
     WireReader wire(message.body);
@@ -168,7 +178,7 @@ std::unique_ptr<Connection> find_rank_0(const RankIdentity& self, const Bootstra
        pause = std::min<std::chrono::milliseconds>(pause * 2, 500ms)) {
     for (int port = options.port; port < options.port + kPorts; ++port) {
       if (Clock::now() >= deadline && !why.empty()) break;
-      if (options.interrupted && options.interrupted()) throw CommunicationError(kInterrupted);
+      require_uninterrupted(options);
       const Deadline until = std::min<Deadline>(deadline, Clock::now() + kAnswer);
       if (auto connection = ask(self, options, port, until, why)) return connection;
     }

@@ -41,9 +41,10 @@ class Lobby {
   // Throws CommunicationError if no port is free.
   Lobby(const RankIdentity& rank_0, const BootstrapOptions& options);
 
-  // Lets ranks in that have come, each by a call of `let_in`, and disconnects other programs. A
-  // rank that was started differently (settings, number of ranks, two of one number, two on one
-  // GPU) ends the run, because no other can come in its place: returns why, else "".
+  // Lets ranks in that have come, each by a call of `let_in`, which sends `alive`, and disconnects
+  // other programs. A rank that was started differently (settings, number of ranks, two of one
+  // number, two on one GPU) ends the run, because no other can come in its place: returns why, else
+  // "".
   using LetIn = std::function<void(int rank, std::unique_ptr<Connection> connection)>;
   std::string look(const LetIn& let_in);
   bool all_have_come() const { return int(came_.size()) == came_.at(0).size; }
@@ -51,18 +52,15 @@ class Lobby {
   std::string missing_text(uint64_t missing) const;
 
  private:
-  struct Stranger {  // a process that has not said yet who it is
-    std::unique_ptr<Connection> connection;
-    Deadline until;
-  };
-  std::string admit(Stranger& one, const Message& hello, const LetIn& let_in);
+  std::string admit(std::unique_ptr<Connection>& stranger, const Message& hello,
+                    const LetIn& let_in);
   std::string problem_of(const RankIdentity& one) const;
 
   const BootstrapOptions options_;
   std::map<int, RankIdentity> came_;
   Socket listener_;
   int port_;
-  std::vector<Stranger> strangers_;
+  std::vector<std::unique_ptr<Connection>> strangers_;  // that have not said yet who they are
   bool other_version_ = false;
 };
 

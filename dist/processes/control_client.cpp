@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "dist/ordered/polling.h"
 #include "dist/processes/control_server.h"
 #include "dist/run_ranks.h"
 #include "tensor/error.h"
@@ -27,6 +26,7 @@ ControlClient::ControlClient(const RankIdentity& self, const BootstrapOptions& o
                              std::chrono::milliseconds timeout)
     : rank_(self.rank),
       timeout_(std::chrono::nanoseconds(timeout).count()),
+      interrupted_(options.interrupted),
       connection_(rank_ == 0 ? start_control_server(self, options, timeout, server_)
                              : find_rank_0(self, options)),
       thread_(start_thread(str("control ", rank_), [this](auto&) { serve(); })) {}
@@ -36,10 +36,10 @@ ControlClient::~ControlClient() {
   thread_.join();
 }
 
-void ControlClient::wait_for_all(const std::function<bool()>& interrupted) {
+void ControlClient::wait_for_all() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, 20ms, [&] { return started_ || failed_; })) {
-    if (!interrupted || !interrupted()) continue;
+    if (!interrupted_ || !interrupted_()) continue;
     lock.unlock();
     stopped({kInterrupted});
     lock.lock();
@@ -63,7 +63,7 @@ int64_t ControlClient::begin(const Call& call, const EventStream& events, CallSt
 }
 
 int64_t ControlClient::require_same_call(const Call& call, const EventStream& events) {
-  if (call.point_to_point() || (only_on_timeout_ && call.kind != Collective::barrier))
+  if (only_on_timeout_ && call.kind != Collective::barrier)
     return begin(call, events, CallState::posted);
   const int64_t record = begin(call, events, CallState::waiting);
   (void)meet(call, "");
@@ -83,15 +83,8 @@ std::vector<std::string> ControlClient::all_gather_object(const Call& call, cons
 
 std::string ControlClient::meet(const Call& call, const std::string& text) {
   send(ControlMessage::enter, WireWriter().text(text).take());
-  const auto done = [this] { return texts_ || failed_; };
   std::unique_lock lock(mutex_);
-  if (!action_) changed_.wait(lock, done);
-  for (int polls = 1; !done(); ++polls) {
-    lock.unlock();
-    action_();
-    lock.lock();
-    changed_.wait_for(lock, std::max(pause_after_poll(polls), 10us), done);
-  }
+  changed_.wait(lock, [this] { return texts_ || failed_; });
   const auto texts = std::exchange(texts_, {});
   lock.unlock();
   if (!texts) throw_failure(call);
@@ -150,20 +143,17 @@ RunFailure ControlClient::failure() const {
 }
 
 void ControlClient::serve() try {
-  int64_t heard = running_nanoseconds();
   while (!closing_) {
     Message message;
-    const int64_t before = connection_->received();
     const auto state = connection_->receive(message, std::chrono::steady_clock::now() + 20ms);
-    const int64_t now = running_nanoseconds();
-    if (connection_->received() > before) heard = now;
+    const int64_t silence = connection_->silence();
     if (state == Connection::State::message)
       handle(message);
     else if (state == Connection::State::ended)
       return server_lost(died_text(0));
     else if (state != Connection::State::waiting)
       return server_lost("rank 0 sends what is no message");
-    if (timeout_ > 0 && now - heard > timeout_) return server_lost(silent_text(0, now - heard));
+    if (timeout_ > 0 && silence > timeout_) return server_lost(silent_text(0, silence));
   }
 } catch (const std::exception& error) {
   server_lost(str("rank 0: ", error.what()));

@@ -36,21 +36,18 @@ class ControlClient {
   // Returns when all ranks have come. If ranks were started differently (settings, number of
   // ranks, two of one number, two on one GPU), all that have come throw the same InputError; if one
   // has not come in time, has died or is interrupted, the same CommunicationError.
-  void wait_for_all(const std::function<bool()>& interrupted);
+  void wait_for_all();
 
   // For the rank's thread.
 
   // Returns when all ranks have come to the same collective. After compare_calls_only_on_timeout()
-  // it returns at once, unless the call is a barrier. Of a send or receive it never waits: the
-  // transport matches the two. Returns the call's number in the rank's flight recorder.
+  // it returns at once, unless the call is a barrier. Returns the call's number in the rank's
+  // flight recorder.
   int64_t require_same_call(const Call& call, const EventStream& events);
   std::vector<std::string> all_gather_object(const Call& call, const std::string& text,
                                              const EventStream& events);
   // As Communicator::compare_calls_only_on_timeout().
   void compare_calls_only_on_timeout() { only_on_timeout_ = true; }
-  // `action` is polled while the rank waits here, for a transport that moves data only in its own
-  // calls. It may throw. Empty: no polling.
-  void while_waiting(std::function<void()> action) { action_ = std::move(action); }
 
   // For other threads too, such as a watchdog.
 
@@ -89,11 +86,11 @@ class ControlClient {
 
   const int rank_;
   const int64_t timeout_;  // [ns]
-  std::jthread server_;    // on rank 0
+  const std::function<bool()> interrupted_;
+  std::jthread server_;  // on rank 0
   const std::unique_ptr<Connection> connection_;
   FlightRecorder flight_;
-  bool only_on_timeout_ = false;  // these two of the rank's thread
-  std::function<void()> action_;  // while it waits
+  bool only_on_timeout_ = false;  // of the rank's thread
   std::mutex sending_;
   int64_t sent_calls_ = 0;  // under sending_: what the server has seen of flight_
   // All ranks have come; have ended well; the run has failed; this ends.

@@ -1,8 +1,6 @@
 #include "dist/processes/control_messages.h"
 
 #include <bit>
-#include <mutex>
-#include <utility>
 
 #include "dist/run_ranks.h"
 #include "tensor/error.h"
@@ -11,22 +9,13 @@ namespace zl {
 namespace {
 
 bool known(const Call& call) {
-  return call.kind >= Collective::all_reduce && call.kind <= Collective::receive &&
+  return call.kind >= Collective::all_reduce && call.kind <= Collective::barrier &&
          call.dtype >= Dtype::f32 && call.dtype <= Dtype::u8 && call.peer >= -1 &&
          call.peer < kMostRanks && call.group.number >= 0 &&
          (call.group.number == 0 || call.peer < std::popcount(call.group.ranks));
 }
 
 }  // namespace
-
-int64_t running_nanoseconds() {
-  static std::mutex mutex;
-  static int64_t last = 0, stopped = 0;
-  const std::lock_guard lock(mutex);
-  const int64_t now = steady_nanoseconds(), since = now - std::exchange(last, now);
-  if (since > 1'000'000'000) stopped += since;
-  return now - stopped;
-}
 
 std::string died_text(int rank) {
   return str("rank ", rank,

@@ -59,9 +59,4 @@ std::string encode(const FlightRecorder& flight, int64_t most);
 // Its texts live as long as `texts`. Throws CommunicationError.
 void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight);
 
-// [ns] A clock that does not advance while this process is stopped (Ctrl-Z, a debugger), because no
-// other rank is late then. A thread of the process must ask every few milliseconds, as
-// ControlClient's does.
-int64_t running_nanoseconds();
-
 }  // namespace zl

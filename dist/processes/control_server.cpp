@@ -27,8 +27,7 @@ constexpr auto kToCome = 2s;                       // for ranks to connect, and 
 Call last_collective(const FlightRecorder& flight, const RankGroup* group = nullptr) {
   Call last;
   for (const FlightRecord& record : flight.recent(kAllRecords))
-    if (!record.call.point_to_point() && (!group || record.call.group == *group))
-      last = record.call;
+    if (!group || record.call.group == *group) last = record.call;
   return last;
 }
 
@@ -74,7 +73,6 @@ class ControlServer {
     std::unique_ptr<Connection> connection;  // null: it has not come, or has ended
     FlightRecorder flight;                   // as the rank has sent it
     std::optional<std::string> text;         // with which it came to its last call, where it waits
-    int64_t alive = 0;                       // [ns] when something came from it
     int64_t answered = 0;                    // the asked_ that it answered last
     bool ended = false;                      // it makes no more calls
     bool gone() const { return !connection; }
@@ -89,7 +87,6 @@ class ControlServer {
   void let_in(int r, std::unique_ptr<Connection> connection) {
     connection->send(uint32_t(ControlMessage::alive), WireWriter().put(asked_).take());
     ranks_[size_t(r)].connection = std::move(connection);
-    ranks_[size_t(r)].alive = running_nanoseconds();
   }
 
   void wait_for_ranks() {
@@ -110,12 +107,7 @@ class ControlServer {
   void read(int r) {
     Rank& rank = ranks_[size_t(r)];
     for (Message message;;) {
-      const int64_t before = rank.connection->received();
       const auto state = rank.connection->receive(message, std::chrono::steady_clock::now());
-      if (rank.connection->received() > before) {
-        rank.alive = running_nanoseconds();
-        rank.flight.set_current(true);
-      }
       if (state == Connection::State::waiting) return;
       if (state != Connection::State::message) return lose(r, state);
       try {
@@ -145,7 +137,7 @@ class ControlServer {
         rank.answered = wire.get<int64_t>();
         // One that waits in a collective was answered, and sent this before the answer came.
         const auto in = rank.flight.in_flight();
-        if (!rank.text && in && in->state == CallState::waiting && !in->call.point_to_point())
+        if (!rank.text && in && in->state == CallState::waiting)
           rank.flight.change(rank.flight.calls() - 1, CallState::moving);
         return;
       }
@@ -162,8 +154,7 @@ class ControlServer {
   // The rank has come to a collective. Answers all of its group when the last one has.
   void enter(int r, const std::string& text) {
     const auto last = ranks_[size_t(r)].flight.last();
-    if (!last || last->call.point_to_point() || !last->call.group.has(r))
-      throw CommunicationError("it enters no call");
+    if (!last || !last->call.group.has(r)) throw CommunicationError("it enters no call");
     const RankGroup& group = last->call.group;
     ranks_[size_t(r)].text = text;
     const Waits waits = this->waits();
@@ -218,10 +209,10 @@ class ControlServer {
     const int64_t least = std::max(timeout_ / 2, std::min(timeout_, 500 * kMillisecond));
     for (int r = 1; r < int(ranks_.size()); ++r) {
       Rank& rank = ranks_[size_t(r)];
-      const int64_t silence = running_nanoseconds() - rank.alive;
-      if (silence > 3 * ask_every_) rank.flight.set_current(false);
-      if (rank.ended || rank.gone() || timeout_ == 0) continue;
-      if (silence <= (others_wait ? least : timeout_)) continue;
+      if (rank.gone()) continue;
+      const int64_t silence = rank.connection->silence();
+      rank.flight.set_current(silence <= 3 * ask_every_);
+      if (rank.ended || timeout_ == 0 || silence <= (others_wait ? least : timeout_)) continue;
       rank.flight.set_current(false);
       fail(str(silent_text(r, silence), "; ", last_seen(r, rank.flight, now)));
     }
@@ -250,9 +241,7 @@ class ControlServer {
     std::string cause = first_mismatch_text(flights_);
     // The ranks may have gone on for so long that no record has the call in which they differed.
     if (failing_->cause == Failing::Cause::mismatch) return cause.empty() ? why : cause;
-    const int rank = failing_->rank;
-    const auto call = ranks_[size_t(rank)].flight.in_flight();
-    if (cause.empty() && !(call && call->call.point_to_point())) cause = missing_text(rank);
+    if (cause.empty()) cause = missing_text(failing_->rank);
     return cause.empty() || why.empty() ? cause + why : str(cause, ". So ", why);
   }
 

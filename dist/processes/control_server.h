@@ -1,9 +1,10 @@
 // The server in rank 0's process at which the ranks of a run, each a process, meet and compare
 // their calls.
 //
-// One thread serves all connections. It lets ranks in (dist/processes/bootstrap.h) until all have
-// come. It answers when all ranks have come to the same collective, and fails the run when it finds
-// one of these:
+// Rank 0 has a connection within its process, so that the server treats all ranks alike. One thread
+// serves all connections. It lets ranks in (dist/processes/bootstrap.h) until all have come. It
+// answers when all ranks have come to the same collective, and fails the run when it finds one of
+// these:
 //   a rank that is missing  it has not come in time, or was started differently
 //   calls that differ       when the last rank has come to the call; if ranks do not compare
 //                           it, when the records of two have come (with each sign of life)

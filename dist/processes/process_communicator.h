@@ -44,6 +44,8 @@ class ProcessCommunicator : public Communicator {
     Backend& backend;
     Steps steps;
     const int64_t record;  // its number in the flight recorder
+    // checked: all ranks make this call, or it is compared later; posted: its data is under way;
+    // done: its data has moved, or the compute stream waits for that.
     enum class State { checked, posted, done } state = State::checked;
     std::shared_ptr<const StreamEvent> moved = {};  // of NCCL: the event at which its data has
   };
@@ -54,16 +56,14 @@ class ProcessCommunicator : public Communicator {
   virtual void complete(Operation& op) = 0;
   virtual void release(Operation& op) noexcept = 0;  // it may not have been waited for
   virtual bool moves_memory_of(Backend& backend) const = 0;
-  virtual const char* memory() const = 0;  // of what it moves that: "GPUs"
   // Checks a call with the other ranks, and posts it.
   Work issue(const Tensor& tensor, const Call& call, Steps steps) {
     Backend& backend = tensor.backend();
     require(backend.holds_data() && moves_memory_of(backend), name(call.kind), " '", call.name,
-            "': ", transport_, " moves the memory of ", memory(), ", and this tensor is on ",
-            backend.name());
-    if (call.count == 0 && !call.point_to_point()) steps.clear();
+            "': ", transport_, " cannot move a tensor on ", backend.name());
+    if (call.count == 0) steps.clear();
     const int64_t record = others_.require_same_call(call, events());
-    if (!call.point_to_point()) all_ranks_came(call);
+    all_ranks_came(call);
     const std::shared_ptr<Operation> op(
         new Operation{*this, call, backend, std::move(steps), record});
     post(*op);
@@ -96,8 +96,7 @@ class ProcessCommunicator : public Communicator {
     char* const sums = address_at(tensor, all ? 0 : rank() * count);
     Step step = unordered_sum(tensor, call, count, sums);
     if (call.reduction == Reduction::mean)
-      step.kernel = [=, sum = step.kernel, ranks = size()] {
-        if (sum) sum();
+      step.kernel = [=, ranks = size()] {
         tensor.backend().ordered_sum({{&sums, 1}, {&sums, 1}, 0, count, call.dtype, true, ranks});
       };
     return issue(tensor, call, {step});

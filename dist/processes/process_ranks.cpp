@@ -29,7 +29,7 @@ class ProcessRun {
     client_ = std::make_unique<ControlClient>(
         self, BootstrapOptions{place.address, place.port, at_least(1s), process.interrupted},
         at_least(500ms));
-    client_->wait_for_all(process.interrupted);
+    client_->wait_for_all();
   }
 
   void run(const std::function<void(Communicator&)>& body) {
@@ -97,8 +97,8 @@ class ProcessRun {
     const char* const function = transport_.inside();
     const std::string text =
         str("rank ", place_.rank, ": communication failed: ", failure.why, "\n", failure.report,
-            "this rank did not end within timeout and grace; it is ", function ? "in " : "outside ",
-            function ? function : transport_.name, "\n");
+            "this rank did not end within timeout and grace", function ? "; it is in " : "",
+            function ? function : "", "\n");
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
     std::_Exit(4);

@@ -23,9 +23,9 @@ struct ProcessOptions {
 struct ProcessTransport {
   // Called on the rank's thread, which also destroys the result, before `others` and `events`.
   std::function<std::unique_ptr<Communicator>(ControlClient& others, EventStream& events)> join;
-  // The function of the library that a rank is in, for the report if it hangs there; null: none.
-  std::function<const char*()> inside;
-  const char* name = "";  // "NCCL"
+  // The function of the library that a rank is in, for the report if it hangs there; null: none, or
+  // not known.
+  std::function<const char*()> inside = [] { return nullptr; };
 };
 
 // Runs `body` as the rank that a launcher made of this process, and returns when all ranks have

@@ -75,6 +75,15 @@ Addresses look_up(const std::string& host, int port, std::string& why) {
 
 }  // namespace
 
+int64_t running_nanoseconds() {
+  static std::mutex mutex;
+  static int64_t last = 0, stopped = 0;
+  const std::lock_guard lock(mutex);
+  const int64_t now = steady_nanoseconds(), since = now - std::exchange(last, now);
+  if (since > 1'000'000'000) stopped += since;
+  return now - stopped;
+}
+
 Deadline deadline_in(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? Clock::now() + timeout : Deadline::max();
 }
@@ -177,16 +186,16 @@ bool Connection::take(Message& message, uint64_t longest) {
 }
 
 Connection::State Connection::receive(Message& message, Deadline deadline, uint64_t longest) {
-  const int64_t before = received_;
-  for (;;) {
+  for (bool any = false;;) {
     if (take(message, longest)) return State::message;
     if (other_) return *other_;
-    if (received_ > before && Clock::now() >= deadline) return State::waiting;
+    if (any && Clock::now() >= deadline) return State::waiting;
     char piece[65536];
     const ssize_t got = ::recv(socket_.fd(), piece, sizeof piece, 0);
     if (got > 0) {
       bytes_.append(piece, size_t(got));
-      received_ += got;
+      heard_ = running_nanoseconds();
+      any = true;
     } else if (got == 0 || !try_again()) {
       return State::ended;
     } else if (!wait_for(socket_.fd(), flush() ? POLLIN : POLLIN | POLLOUT, deadline)) {

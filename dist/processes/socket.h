@@ -14,6 +14,11 @@
 
 namespace zl {
 
+// [ns] A clock that does not advance while this process is stopped (Ctrl-Z, a debugger), because no
+// other rank is late then. A thread of the process must ask every few milliseconds, as
+// ControlClient's does.
+int64_t running_nanoseconds();
+
 using Deadline = std::chrono::steady_clock::time_point;
 // `timeout` from now; 0: never.
 Deadline deadline_in(std::chrono::milliseconds timeout);
@@ -75,7 +80,8 @@ class Connection {
   State receive(Message& message, Deadline deadline, uint64_t longest = uint64_t(1) << 32);
 
   const Socket& socket() const { return socket_; }
-  int64_t received() const { return received_; }  // [B] so far, also of incomplete messages
+  // [ns] since bytes have come last, also those of an incomplete message; for the receiving thread.
+  int64_t silence() const { return running_nanoseconds() - heard_; }
 
  private:
   bool flush_locked();
@@ -87,7 +93,7 @@ class Connection {
   size_t sent_ = 0;     // [B] of unsent_, under mutex_
 
   std::string bytes_;  // received, and not taken yet
-  int64_t received_ = 0;
+  int64_t heard_ = running_nanoseconds();
   std::optional<State> other_;  // foreign or other_version, if the other side is
 };
 

@@ -73,9 +73,8 @@ void Rendezvous::leave(int rank) noexcept {
 
 void Rendezvous::require_same_calls(int rank) {
   const Call& first = contribution(0).call;
-  int other = 1;
-  while (other < size_ && contribution(other).call == first) ++other;
-  if (other >= size_) return;
+  const auto same = [&](const Slot& slot) { return slot.contribution.call == first; };
+  if (std::ranges::all_of(slots_, same)) return;
   std::vector<const Call*> calls(size_t(run_.size_));
   for (int r = 0; r < size_; ++r) calls[size_t(group_.of_run(r))] = &contribution(r).call;
   fail(mismatch_text(calls));

@@ -51,13 +51,6 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return {begin(all), end(all)};
 }
 
-// A name for a broken checkpoint that no loader takes: "step-00000100.broken", or with a number.
-std::string name_for_broken(const std::string& path) {
-  std::string name = path + ".broken";
-  for (int i = 2; fs::exists(name); ++i) name = str(path, ".broken-", i);
-  return name;
-}
-
 // Creates a folder of checkpoints, so that its name is durable.
 const std::string& created(const CheckpointOptions& options) {
   std::error_code error;
@@ -159,7 +152,9 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
     const std::string manifest = later.path + "/checkpoint.json";
     require_input(::access(manifest.c_str(), R_OK) == 0 || errno == ENOENT, manifest,
                   ": cannot be read: ", std::strerror(errno));
-    rename_path(*options.files, later.path, name_for_broken(later.path));
+    std::string name = later.path + ".broken";  // which no loader takes
+    while (fs::exists(name)) name += "+";
+    rename_path(*options.files, later.path, name);
   }
 }
 

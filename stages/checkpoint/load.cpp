@@ -62,14 +62,8 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
 
 // Throws unless the file has the tensors of the layout.
 void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
-  const auto elements = [](const std::vector<SafetensorsEntry>& all) {
-    int64_t n = 0;
-    for (const SafetensorsEntry& entry : all) n += entry.numel();
-    return n;
-  };
   const std::string sizes =
-      str("; the file has ", file.entries().size(), " tensors with ", elements(file.entries()),
-          " elements, the model ", layout.entries().size(), " with ", elements(layout.entries()),
+      str("; the file has ", file.entries().size(), " tensors, the model ", layout.entries().size(),
           "; 'zerolab checkpoint verify' finds out whether the file is damaged");
   for (const SafetensorsEntry& wanted : layout.entries()) {
     const SafetensorsEntry* entry = file.find(wanted.name);

@@ -135,9 +135,8 @@ class DiskBackend final : public ReferenceBackend {
   void copy(const Tensor& from, const Tensor& to) override {
     require(from.dtype() == to.dtype(), "a tensor on disk is copied without a cast");
     if (other(from, to).backend().host_addressable()) return start_copy(from, to)->wait();
-    in_pieces(from, [&](int64_t at, const Tensor& part) {
+    in_pieces(to, [&](int64_t at, const Tensor& part) {
       from.backend().download(from.slice(at, part.shape()), part.address());
-      to.backend().upload(part.address(), to.slice(at, part.shape()));
     });
   }
   std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) override {
@@ -147,16 +146,12 @@ class DiskBackend final : public ReferenceBackend {
   }
 
   void fill(double value, const Tensor& out) override {
-    in_pieces(out, [&](int64_t at, const Tensor& part) {
-      cpu_backend().fill(value, part);
-      upload(part.address(), out.slice(at, part.shape()));
-    });
+    in_pieces(out, [&](int64_t, const Tensor& part) { cpu_backend().fill(value, part); });
   }
   void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
               const Tensor& out) override {
     in_pieces(out, [&](int64_t at, const Tensor& part) {
       cpu_backend().normal(seed, stream, first + at, mean, deviation, part);
-      upload(part.address(), out.slice(at, part.shape()));
     });
   }
 
@@ -185,13 +180,15 @@ class DiskBackend final : public ReferenceBackend {
     return file_.start_write(offset(to), {host, size_t(to.bytes())});
   }
 
-  // Calls `visit` with a tensor on the host for each piece of a tensor.
-  template <class Visit>
-  void in_pieces(const Tensor& t, const Visit& visit) {
-    const int64_t each = kPiece / size_of(t.dtype());
-    for (int64_t at = 0; at < t.numel(); at += each) {
-      const int64_t n = std::min(each, t.numel() - at);
-      visit(at, Tensor::empty(staging_, MemoryUse::workspace, {n}, t.dtype()));
+  // Writes a tensor piece by piece: `make` fills each, which begins at an element, on the host.
+  template <class Make>
+  void in_pieces(const Tensor& to, const Make& make) {
+    const int64_t each = kPiece / size_of(to.dtype());
+    for (int64_t at = 0; at < to.numel(); at += each) {
+      const int64_t n = std::min(each, to.numel() - at);
+      const Tensor part = Tensor::empty(staging_, MemoryUse::workspace, {n}, to.dtype());
+      make(at, part);
+      to.backend().upload(part.address(), to.slice(at, part.shape()));
     }
   }
 

@@ -1,49 +1,18 @@
 #include "tensor/io/file_calls.h"
 
-#include <signal.h>
 #include <sys/file.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <random>
 #include <thread>
 #include <utility>
 
 #include "tensor/error.h"
-#include "tensor/random.h"
 
 namespace zl {
 namespace fs = std::filesystem;
-namespace {
-
-// How names of temporary files begin. The same for processes that see each other: of one boot, and
-// not in different containers.
-std::string prefix() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code error;
-  return str(".zerolab-", fnv1a(boot + fs::read_symlink("/proc/self/ns/pid", error).string()), '-');
-}
-
-// Removes what processes left that have ended, for example by SIGKILL.
-void remove_abandoned_files(const std::string& folder, FileCalls& calls) {
-  const std::string seen = prefix();
-  std::error_code error;
-  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    int process = 0;
-    unsigned long long number = 0;
-    if (name.starts_with(seen) &&
-        std::sscanf(name.c_str() + seen.size(), "%d-%llu", &process, &number) == 2 &&
-        ::kill(process, 0) != 0 && errno == ESRCH)
-      calls.remove(at->path().string());
-  }
-}
-
-}  // namespace
 
 FileCalls& system_file_calls() {
   static FileCalls calls;
@@ -106,13 +75,9 @@ void sync_folder(FileCalls& calls, const std::string& folder) {
 // ---- PendingFile -------------------------------------------------------------------------------
 
 std::string temporary_beside(const std::string& path) {
-  static std::atomic<int> number{0};  // several ranks may write at the same time
-  const std::string begin = (fs::path(path).parent_path() / prefix()).string();
-  std::string name;
-  std::error_code error;
-  for (int i = 0; i == 0 || (i < 1000 && fs::exists(fs::symlink_status(name, error))); ++i)
-    name = str(begin, ::getpid(), '-', number++);
-  return name;
+  std::random_device random;
+  return (fs::path(path).parent_path() / str(".zerolab-", uint64_t(random()) << 32 | random()))
+      .string();
 }
 
 PendingFile::PendingFile(const std::string& path, FileCalls& calls)
@@ -120,9 +85,7 @@ PendingFile::PendingFile(const std::string& path, FileCalls& calls)
       path_(path),
       temporary_(temporary_beside(path)),
       file_(calls, temporary_, O_WRONLY | O_CREAT | O_EXCL, path,
-            "; an existing file of this name is unchanged") {
-  remove_abandoned_files(fs::path(path).parent_path().string(), calls);
-}
+            "; an existing file of this name is unchanged") {}
 
 PendingFile::~PendingFile() {
   if (!temporary_.empty()) calls_.remove(temporary_);

@@ -6,7 +6,7 @@
 // the new one. A call may be interrupted (EINTR) or move fewer bytes than asked: it is repeated for
 // what is left. Any other failure, such as a full disk (ENOSPC), is thrown with its path and
 // reason; but PendingFile::commit() goes on where the folder cannot be synced, and what fails in a
-// destructor, or while files of ended processes are removed, is passed over.
+// destructor is passed over.
 #pragma once
 
 #include <fcntl.h>
@@ -104,16 +104,14 @@ class WrittenFile {
   int64_t written_ = 0;  // [B]
 };
 
-// A name in the folder of `path` that no file has, no other running process takes, and no later
-// call returns: ".zerolab-", and whose it is. Names are passed over that an ended process of the
-// same number has left; after 1,000 of them the name of a file is returned. Open it with O_EXCL.
+// A name in the folder of `path` that no file has, and no other call in any process returns:
+// ".zerolab-" and a random number. Open it with O_EXCL.
 std::string temporary_beside(const std::string& path);
 
 // Writes a temporary file in the folder of `path`; commit() renames it. So `path` is at every time
 // the old file or the complete new one, also after Ctrl-C. Without commit() the destructor removes
-// the temporary file. After a crash the next PendingFile in that folder does, unless another
-// process has the number of the ended one by then; files of another host, boot or container stay,
-// because this one does not see their processes. Throws OutputError if the file cannot be written.
+// the temporary file; a process that is killed leaves it there. Throws OutputError if the file
+// cannot be written.
 class PendingFile {
  public:
   explicit PendingFile(const std::string& path, FileCalls& calls = system_file_calls());

@@ -40,10 +40,9 @@ void collectives(Communicator& comm) {
   Rank rank = on_cpu(comm);
   for (const Collective kind :
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-        Collective::broadcast, Collective::all_to_all, Collective::send})
+        Collective::broadcast, Collective::all_to_all})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16})
       for (int64_t count : {1, 3, 130, 70'001}) {
-        if (kind == Collective::send && comm.size() == 1) continue;  // to itself
         const bool slices = kind == Collective::reduce_scatter || kind == Collective::all_gather ||
                             kind == Collective::all_to_all;
         if (slices) count *= comm.size();
@@ -98,7 +97,7 @@ void groups(Communicator& comm) {
   Colors pairs, strides, all(size_t(comm.size()), 0);
   for (int r = 0; r < comm.size(); ++r) pairs.push_back(r / 2), strides.push_back(r % 2);
   for (const Colors& colors : {pairs, strides, all}) {
-    const std::string wrong = wrong_in_split(comm, rank, colors);
+    const std::string wrong = wrong_in_split(comm, rank, colors, false);
     expect(wrong.empty(), "in a group: ", wrong);
   }
   for (const int64_t count : {999, 100'003}) {
@@ -179,22 +178,6 @@ void mismatch_after_comparison(Communicator& comm, int never_comes) {
 void late_mismatch(Communicator& comm) { mismatch_after_comparison(comm, -1); }
 void late_mismatch_of_two(Communicator& comm) { mismatch_after_comparison(comm, 0); }
 
-// One rank sends what another receives, under another name, or does not come.
-void pair(Communicator& comm, CallName sent, bool late) {
-  Rank rank = on_cpu(comm);
-  const Tensor t = rank.filled(96, 1);
-  if (comm.rank() == 1) {
-    for (; late; ::usleep(1000)) comm.require_running();
-    comm.send(t, 0, sent).wait();
-  } else if (comm.rank() == 0) {
-    comm.receive(t, 1, kName).wait();
-  }
-  comm.barrier(kName).wait();
-}
-
-void mismatch_in_pair(Communicator& comm) { pair(comm, kOther, false); }
-void late_sender(Communicator& comm) { pair(comm, kName, true); }
-
 void dropped(Communicator& comm) {
   Rank rank = on_cpu(comm);
   const Tensor t = rank.filled(96'000, 1);
@@ -217,15 +200,13 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"mismatch-in-group", mismatch_in_group},
     {"late-mismatch", late_mismatch},
     {"late-mismatch-of-two", late_mismatch_of_two},
-    {"mismatch-in-pair", mismatch_in_pair},
-    {"late-sender", late_sender},
     {"dropped", dropped}};
 
 int run(const std::string& which) {
   const auto place =
       launch_environment([](const char* name) -> const char* { return std::getenv(name); }).rank;
   expect(place.has_value(), "this process was started by no launcher");
-  const RankOptions options{.timeout = which == "late-sender" ? 2s : 20s, .grace = 5s};
+  const RankOptions options{.timeout = 20s, .grace = 5s};
   ordered_sums = !which.starts_with("without-order");
   run_process_rank(*place, kCases.at(which), options, mpi_transport(*place, options, ordered_sums),
                    {});

@@ -2,15 +2,12 @@
 // run.
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tensor/io/file_calls.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -178,40 +175,6 @@ TEST_CASE("names that a run takes in --out are refused for traces and monitors b
   CHECK(train(2, save + " --trace " + out + "/t.json").code == 0);  // the twin
   CHECK(files_in(out) == words("latest metrics.jsonl model.safetensors report.html report.json "
                                "step-00000002 t.json"));
-}
-
-TEST_CASE("temporary files of a killed process are removed by the next one in that folder",
-          "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string trace = folder / "t.json", prefix = ".zerolab-";
-  const auto temporary = [&] {
-    Words found;
-    for (const std::string& name : files_in(folder.path()))
-      if (name.starts_with(prefix)) found.push_back(name);
-    return found;
-  };
-  const pid_t child = fork();
-  if (child == 0) {
-    const zl::PendingFile file(trace);
-    kill(getpid(), SIGKILL);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(temporary().size() == 1);
-  const std::string left = temporary()[0];
-  // Files that look alike, of processes that this one cannot judge or that run, stay.
-  const std::string own = fs::path(zl::temporary_beside(trace)).filename().string();
-  std::string elsewhere = left;
-  elsewhere[prefix.size()] = left[prefix.size()] == '1' ? '2' : '1';
-  const size_t number = own.rfind('-') + 1;
-  const std::string next = own.substr(0, number) + std::to_string(stoi(own.substr(number)) + 1);
-  Words kept = {elsewhere, own, next, left.substr(0, left.rfind('-')), prefix, prefix + "x"};
-  for (const std::string& name : kept) write_file(folder / name, "");
-  REQUIRE(train(1, "--trace " + (folder / "u.json")).code == 0);
-  zl::PendingFile(trace).commit();  // a file has the next name already
-  std::ranges::sort(kept);
-  CHECK(temporary() == kept);
-  CHECK_FALSE(fs::exists(folder / left));
 }
 
 }  // namespace cli

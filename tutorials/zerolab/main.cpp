@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "dist/mpi/library.h"
-#include "dist/nccl/errors.h"
+#include "dist/nccl/api.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/interrupt.h"

@@ -32,7 +32,7 @@ struct Came {  // the result of one rank
 Came come(const RankIdentity& self, const BootstrapOptions& where) {
   try {
     ControlClient client(self, where, 10s);
-    client.wait_for_all(where.interrupted);
+    client.wait_for_all();
     client.ended();
     while (!client.over()) std::this_thread::sleep_for(1ms);
     return {client.failure().why};
@@ -138,7 +138,7 @@ TEST_CASE("rank 0 is named if it is silent after it has let a rank in", "[dist]"
   const int port = free_ports();
   const Foreigner silent(port, header(ControlMessage::alive, 0));
   ControlClient client(identities(2)[1], at(port), 300ms);
-  CHECK_THROWS_WITH(client.wait_for_all({}),
+  CHECK_THROWS_WITH(client.wait_for_all(),
                     ContainsSubstring("rank 0 has given no sign of life for "));
 }
 
@@ -260,6 +260,16 @@ TEST_CASE("an interrupt ends the waiting for ranks at once", "[dist]") {
   where.interrupted = [] { return true; };
   for (const int rank : {0, 1})
     CHECK_THAT(come(identities(2)[size_t(rank)], where).error, ContainsSubstring("interrupted"));
+  // Also of a rank that waits for the answer of what listens there.
+  const int port = free_ports();
+  const Foreigner silent(port, "");
+  BootstrapOptions soon = at(port, 60s);
+  soon.interrupted = [after = deadline_in(100ms)] {
+    return std::chrono::steady_clock::now() > after;
+  };
+  const auto began = std::chrono::steady_clock::now();
+  CHECK_THAT(come(identities(2)[1], soon).error, ContainsSubstring("interrupted"));
+  CHECK(std::chrono::steady_clock::now() - began < 1s);
   BootstrapOptions later = where;  // of a rank that has been let in; rank 2 never comes
   later.interrupted = [at = deadline_in(1s)] { return std::chrono::steady_clock::now() > at; };
   where.interrupted = {};

@@ -102,7 +102,7 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
         return stay_silent();
       }
       rank.client = std::make_unique<ControlClient>(self, where, how.timeout);
-      rank.client->wait_for_all({});
+      rank.client->wait_for_all();
       work(rank, body, outcomes[size_t(r)]);
       ++ended;
     });

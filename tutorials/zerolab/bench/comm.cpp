@@ -121,9 +121,9 @@ void check(const CommOptions& options, const BackendChoice& backend, int64_t ran
       !backend.on_threads() || !options.unordered,
       "--unordered leaves sums to NCCL or MPI, but these ranks are threads; leave it out");
   require_input(
-      backend.transport != Transport::nccl ||
+      backend.on_threads() ||
           !std::ranges::count(options.collectives, Collective::send, &CollectiveKind::kind),
-      "--collective send_receive: ranks on NCCL have collectives only; leave it out");
+      "--collective send_receive: ranks that are processes have collectives only; leave it out");
   require_input(options.min <= options.max, "--min-bytes ", options.min,
                 " is more than --max-bytes ", options.max);
   const int64_t available = on_gpus ? 0 : available_memory();

@@ -8,7 +8,6 @@
 
 #include "dist/mpi/library.h"
 #include "dist/nccl/api.h"
-#include "dist/nccl/errors.h"
 #include "dist/processes/launch_environment.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/terminal/terminal.h"

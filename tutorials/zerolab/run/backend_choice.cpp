@@ -6,7 +6,7 @@
 
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_transport.h"
-#include "dist/nccl/errors.h"
+#include "dist/nccl/api.h"
 #include "dist/nccl/nccl_transport.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/run/device_choice.h"

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "dist/nccl/errors.h"
+#include "dist/nccl/api.h"
 #include "tensor/cpu/cpu_backend.h"
 
 #if defined(__x86_64__)
