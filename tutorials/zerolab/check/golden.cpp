@@ -60,8 +60,12 @@ int golden(RunOptions& options) {
   if (options.out.empty()) throw UsageError("golden needs a folder DIR to write");
   options.command = "golden";
   const RunSetup setup = set_up_run(options, options.ranks.value_or(2));
+  const OptimizerConfig& o = setup.spec.engine.optimizer;
   require_input(setup.spec.engine.precision == Dtype::f32,
                 "golden is for fp32: other types round differently elsewhere");
+  require_input(o.kind == OptimizerKind::adamw && o.decoupled && o.bias_correction &&
+                    o.no_weight_decay.empty(),
+                "golden is for AdamW with one weight decay, because parity.py makes no other");
   const RunFolder folder(options.out, RunFolder::For::train);
   write_files({{folder.file("tokens.bin"), token_bytes(setup.windows->data())}}, Existing::keep);
   Metrics metrics(folder.file("metrics.jsonl"), false);

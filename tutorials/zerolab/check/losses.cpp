@@ -46,14 +46,15 @@ struct Step {  // that both runs have
 
 // ---- reading -----------------------------------------------------------------------------------
 
-void add(RunNumbers& run, const Json& line) {
-  const auto value = [&](const char* key, const char* other) {
-    const Json found = line.value(key, line.value(other, Json()));
-    return found.is_number() ? found.get<double>() : NAN;
+// metrics.jsonl's and Hugging Face's names. A norm that is there and not finite is infinite.
+void add(RunNumbers& run, const Json& row) {
+  const auto value = [&](const char* key, const char* other, double not_finite = NAN) {
+    const Json found = row.value(key, row.value(other, Json()));
+    return found.is_number() ? found.get<double>() : found.is_string() ? not_finite : NAN;
   };
   const double step = value("step", "global_step");
-  if (std::abs(step) < 1e15 && line.contains("loss"))
-    run.steps[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm"),
+  if (std::abs(step) < 1e15 && row.contains("loss"))
+    run.steps[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm", INFINITY),
                                 value("lr", "learning_rate")};
 }
 
@@ -75,19 +76,28 @@ double number_at(const std::string& line, const std::string& word, int nth) {
 }
 
 // "step loss" in any clothing: a table, CSV, a line of a log. The first column of DeepSpeed's
-// monitor, which has no words, counts samples; then the nth line is step n.
+// monitor counts samples, and is headed "step" all the same; then the nth line is step n.
 void add_lines(RunNumbers& run, std::istringstream& text) {
   std::map<double, double> losses;
-  bool named = false;
+  int step_at = 0, loss_at = 1;
+  bool samples = true;
   for (std::string line; std::getline(text, line);) {
-    const double step = number_at(line, "step", 0), loss = number_at(line, "loss", 1);
-    if (step >= 0 && step < 1e15 && loss != -INFINITY)
-      losses[step] = loss, named |= line.find("step") != line.npos;
+    const auto has = [&](const char* word) { return line.find(word) != line.npos; };
+    const auto column = [&](const char* word) {
+      const std::string before = line.substr(0, line.find(word));
+      return int(std::ranges::count(before, ',') + std::ranges::count(before, '\t')) + !has(word);
+    };
+    const bool numbers = line.find_first_of("0123456789") != line.npos;
+    if (has("step") && (numbers || !has("train_loss"))) samples = false;
+    if (has("step") && !numbers && line.find_first_of(",\t") != line.npos)  // the head of a table
+      step_at = column("step"), loss_at = column("loss");
+    const double step = number_at(line, "step", step_at), loss = number_at(line, "loss", loss_at);
+    if (step >= 0 && step < 1e15 && loss != -INFINITY) losses[step] = loss;
   }
-  double samples = losses.empty() || named ? 1 : std::max(1.0, losses.begin()->first);
+  double each = losses.empty() || !samples ? 1 : std::max(1.0, losses.begin()->first);
   for (const auto& [step, loss] : losses)
-    if (std::fmod(step, samples) != 0) samples = 1;
-  for (const auto& [step, loss] : losses) run.steps[int64_t(step / samples)].loss = loss;
+    if (std::fmod(step, each) != 0) each = 1;
+  for (const auto& [step, loss] : losses) run.steps[int64_t(step / each)].loss = loss;
 }
 
 RunNumbers read_run(const std::string& given) {
@@ -102,19 +112,20 @@ RunNumbers read_run(const std::string& given) {
   InputText file(path);
   std::string text(std::istreambuf_iterator<char>(file.stream()), {});
   file.require_complete();
-  if (text.starts_with('{'))  // Python writes numbers that JSON does not have
-    text = std::regex_replace(text, std::regex("-?(NaN|Infinity)"), "null");
+  const bool json = is_json(text);
+  if (json)  // Python writes numbers that JSON does not have
+    text = std::regex_replace(text, std::regex("([:,]\\s*)-?(NaN|Infinity)"), "$1\"nan\"");
   std::istringstream lines(text);
-  const Json all = Json::parse(text, nullptr, false);
-  if (all.is_object() && all.contains("log_history")) {
-    for (const Json& line : all["log_history"])
-      if (line.is_object()) add(run, line);
-  } else if (text.starts_with('{')) {
+  Json rows = json ? Json::parse(text, nullptr, false) : Json();
+  if (rows.is_object() && rows.contains("log_history")) rows = Json(rows["log_history"]);
+  if (json && !rows.is_array()) {
+    rows = Json::array();
     for (std::string line; std::getline(lines, line);)
-      if (const Json one = Json::parse(line, nullptr, false); one.is_object()) add(run, one);
-  } else if (text.find('\0') == text.npos) {  // not a binary file
-    add_lines(run, lines);
+      rows.push_back(Json::parse(line, nullptr, false));
   }
+  for (const Json& row : rows)
+    if (row.is_object()) add(run, row);
+  if (!json && text.find('\0') == text.npos) add_lines(run, lines);  // not a binary file
   require_input(!run.steps.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
                 "trainer_state.json, and no lines with a step and a loss");
   return run;
@@ -143,6 +154,10 @@ std::string meaning_of(double factor, const LossOptions& o) {
 // Why the steps from `first` on differ, in sentences.
 std::vector<std::string> meanings(const std::vector<Step>& steps, size_t first,
                                   const LossOptions& o) {
+  if (!std::isfinite(steps[first].r.loss))
+    return {"the reference has no finite loss there: nothing can be compared"};
+  if (std::isinf(steps[first].c.norm) && std::isfinite(steps[first].r.norm))
+    return {str("the gradient of step ", steps[first].number, " is not finite")};
   std::vector<std::string> all;
   const StepNumbers &r = steps[0].r, &c = steps[0].c;
   const auto near = [&](double a, double b) {
