@@ -44,8 +44,7 @@ int64_t elements_of(const Value& shape) {
   return first(shape).is_array() ? sum : product;
 }
 
-struct Span {
-  int rank;
+struct Span {  // a phase or a step
   std::string name;
   double begin, end;
 };
@@ -62,8 +61,8 @@ class JsonReader {
     const double begin = real(e, "ts"), end = begin + real(e, "dur");
     const int process = int(whole(e, "pid"));
     const bool annotation = category == "user_annotation", on_cpu = category == "cpu_op";
-    if (category == "phase") spans_.push_back({process, name, begin, end});
-    if (annotation && name.starts_with("ProfilerStep")) spans_.push_back({-1, "step", begin, end});
+    if (category == "phase") spans_[process].push_back({name, begin, end});
+    if (annotation && name.starts_with("ProfilerStep")) spans_[-1].push_back({"step", begin, end});
     if (annotation && name.starts_with("gloo:")) types_[elements_of(first(sizes))] = our_type(type);
     std::vector<SeenCall>& calls = on_cpu && name.starts_with("c10d::") ? on_cpu_ : all_.calls;
     const size_t before = calls.size();
@@ -92,14 +91,15 @@ class JsonReader {
     require_input(all_.calls.empty() || std::ranges::any_of(all_.calls, sized), "'", path,
                   "' does not say the sizes of its collectives; profile with record_shapes=True");
     std::ranges::stable_sort(all_.calls, {}, &SeenCall::time);
-    find_steps();
     for (SeenCall& call : all_.calls) {
+      call.step = step_of(call);
       if (call.rank < 0) call.rank = rank;
       all_.steps[call.rank] += 0;
       if (const auto type = types_.find(call.elements); type != types_.end() && call.dtype.empty())
         call.dtype = type->second;
     }
-    for (const Span& s : spans_) all_.steps[s.rank < 0 ? rank : s.rank] += s.name == "step";
+    for (const auto& [of, spans] : spans_)
+      all_.steps[of < 0 ? rank : of] += int(std::ranges::count(spans, "step", &Span::name));
     return std::move(all_);
   }
 
@@ -135,31 +135,21 @@ class JsonReader {
                               first(in).is_null() ? -1 : elements_of(in), elements_of(out));
   }
   // zerolab's step ends with its phase "step", and an evaluation belongs to none.
-  void find_steps() {
-    std::ranges::stable_sort(spans_, {}, &Span::begin);
-    std::map<int, std::vector<const Span*>> open;  // of each rank
-    std::map<int, int> ended;
-    size_t next = 0;
-    for (SeenCall& call : all_.calls) {  // in the order of time
-      for (; next < spans_.size() && spans_[next].begin <= call.time; ++next)
-        open[spans_[next].rank].push_back(&spans_[next]);
-      auto& around = open[call.rank];
-      std::erase_if(around, [&](const Span* span) {
-        const bool over = span->end <= call.time;
-        ended[call.rank] += over && span->name == "step";
-        return over;
-      });
-      const bool inside = std::ranges::any_of(
-          around, [](const Span* s) { return s->name != "data" && s->name != "evaluate"; });
-      call.step = inside ? ended[call.rank] : -1;
+  int step_of(const SeenCall& call) {
+    int ended = 0;
+    bool inside = false;
+    for (const auto& [name, begin, end] : spans_[call.rank]) {
+      ended += name == "step" && end <= call.time;
+      inside |= begin <= call.time && call.time < end && name != "data" && name != "evaluate";
     }
+    return inside ? ended : -1;
   }
 
   Recording all_{.kind = "Kineto trace"};
   int64_t events_ = 0;
-  std::vector<SeenCall> on_cpu_;          // gloo's events repeat them, with the types of lists
-  std::vector<Span> spans_;               // phases and steps
-  std::map<int64_t, std::string> types_;  // of gloo's calls, by their elements
+  std::vector<SeenCall> on_cpu_;            // gloo's events repeat them, with the types of lists
+  std::map<int, std::vector<Span>> spans_;  // of each rank; -1: the file's
+  std::map<int64_t, std::string> types_;    // of gloo's calls, by their elements
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,9 +13,6 @@
 #include "tensor/io/safetensors.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/check/recording.h"
-#include "tutorials/zerolab/cli/json_output.h"
-#include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
@@ -261,19 +257,17 @@ int check_losses(const LossOptions& options) {
   if (!reference.weights.empty() && !candidate.weights.empty())
     std::ranges::copy(weights_differences(reference, candidate), std::back_inserter(differences));
   const int64_t ends = candidate.steps.rbegin()->first, wanted = reference.steps.rbegin()->first;
-  std::vector<std::string> notes;
+  Json notes = Json::array();
   if (ends < wanted)
     notes.push_back(str("the candidate ends with step ", ends, ", the reference with ", wanted));
-  const bool ok = differences.empty();
   const Json document = {{"schema", 1},
                          {"command", "check losses"},
-                         {"ok", ok},
+                         {"ok", differences.empty()},
                          {"steps_compared", steps.size()},
                          {"tolerance", options.tolerance},
                          {"first_step_that_differs", equal ? Json() : Json(steps[first].number)},
                          {"differences", differences},
                          {"notes", notes}};
-  if (options.json) return print_json(document), ok ? kFine : kFailed;
   std::string text =
       plural(std::ssize(steps), "step") + format(" compared, tolerance %g\n", options.tolerance);
   if (!equal) {
@@ -281,11 +275,9 @@ int check_losses(const LossOptions& options) {
     text += format("step %lld differs: loss %.6g, reference %.6g; norm %.6g, reference %.6g\n",
                    (long long)number, c.loss, r.loss, c.norm, r.norm);
   }
-  for (const std::string& note : notes) text += "  note        " + note + "\n";
-  for (const std::string& d : differences) text += "  difference  " + printable_line(d) + "\n";
-  if (ok) text += format("equal but for rounding: at most %.2g apart\n", most);
-  std::fputs(text.c_str(), stdout);
-  return ok ? kFine : kFailed;
+  return print_comparison(
+      document, options.json, text,
+      differences.empty() ? format("equal but for rounding: at most %.2g apart\n", most) : "");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // stages/steady_state.h declares them, and real systems as they are shipped.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,7 +54,7 @@ struct PlannedCalls {      // of a step, that are alike
   bool sum_only = false;
   std::vector<std::string> units = {};
   int64_t planned = 0, made = 0;  // made: by the run
-  bool named = false;             // that these two differ
+  bool named = false;             // that the two differ
 
   bool is(const std::string& which, Purpose what) const {
     return collective == which && purpose == what;
@@ -72,10 +71,11 @@ struct TrafficPlan {
 };
 
 // What `check traffic --as` knows.
-struct SystemKind {
-  const char* name;
-  std::function<TrafficPlan(const CheckedModel& model, const Config& config, int ranks)> plan;
-};
-const std::vector<SystemKind>& system_kinds();
+inline const std::vector<std::string> kSystems = {
+    "ddp",         "zero1",       "zero2",      "zero3",
+    "hsdp",        "torch-ddp",   "fsdp2",      "fsdp2-no-reshard",
+    "deepspeed-1", "deepspeed-2", "deepspeed-3"};
+TrafficPlan plan_traffic(const std::string& system, const CheckedModel& model, const Config& config,
+                         int ranks);
 
 }  // namespace zl::cli
