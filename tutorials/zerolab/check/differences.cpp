@@ -1,9 +1,10 @@
-#include "tutorials/zerolab/check/differences.h"
+// What a run did beside the plan: each difference with its name.
 
 #include <algorithm>
 #include <tuple>
 
 #include "tensor/error.h"
+#include "tutorials/zerolab/check/traffic.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {
@@ -193,7 +194,7 @@ class Comparison {
       if (!alike || made == planned || made == 0 || (made % planned != 0 && !last)) continue;
       for (PlannedCalls* p : all) p->named = true;
       std::string& what = multiples[made / planned];
-      if (made > planned) what += str(what.empty() ? "" : " and ", name(purpose), "s");
+      what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
     for (const auto& [times, what] : multiples)
       if (times > 0)

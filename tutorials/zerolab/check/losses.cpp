@@ -54,20 +54,16 @@ void add(RunNumbers& run, const Json& row) {
                                 value("lr", "learning_rate")};
 }
 
-// The number behind `word`, or the nth of the line if the word is not there. "nan" and "inf" are
-// numbers, "info" is none; -infinity: there is none.
+// The number behind `word`, or the nth of the line if the word is not there; "nan" is one.
+// -infinity: there is none.
 double number_at(const std::string& line, const std::string& word, int nth) {
-  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  static const std::regex number(R"([-+]?\b(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\b)", std::regex::icase);
   const size_t at = line.find(word);
-  const char* text = line.c_str() + (at == line.npos ? 0 : at + word.size());
-  for (int i = at == line.npos ? nth : 0; *text; ++text) {
-    char* end = nullptr;
-    const double value = std::strtod(text, &end);
-    const bool inside = letter(*end) || (text != line.c_str() && letter(text[-1]));  // a word
-    if (end == text || (letter(end[-1]) && inside)) continue;
-    if (i-- == 0) return value;
-    text = end - (*end == 0);
-  }
+  if (at != line.npos) nth = 0;
+  const auto begin = line.begin() + int64_t(at == line.npos ? 0 : at + word.size());
+  std::sregex_iterator found(begin, line.end(), number);
+  for (const std::sregex_iterator end; found != end; ++found)
+    if (nth-- == 0) return std::strtod(found->str().c_str(), nullptr);
   return -INFINITY;
 }
 

@@ -8,7 +8,7 @@
 
 #include "nn/gpt.h"
 #include "tensor/error.h"
-#include "tutorials/zerolab/check/differences.h"
+#include "tutorials/zerolab/check/traffic.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {

@@ -5,8 +5,6 @@
 // are reduce-scattered unit by unit in each micro-batch. DistributedDataParallel (reducer.cpp):
 // all-reduces of buckets of 1 MiB and then 25 MiB, with the last micro-batch only under no_sync().
 
-#include "tutorials/zerolab/check/plan.h"
-
 #include <algorithm>
 #include <deque>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "stages/steady_state.h"
 #include "stages/variants/groups.h"
 #include "tensor/error.h"
+#include "tutorials/zerolab/check/traffic.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {

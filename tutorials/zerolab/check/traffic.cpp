@@ -1,11 +1,12 @@
 // zerolab check traffic: the collectives of a run beside those that are planned.
 
+#include "tutorials/zerolab/check/traffic.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "nn/gpt.h"
 #include "tutorials/zerolab/check/commands.h"
-#include "tutorials/zerolab/check/differences.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
