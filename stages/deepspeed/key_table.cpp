@@ -1,8 +1,5 @@
 // The rows of the table, and how a JSON value becomes a member of a Config and JSON again:
-//
-//   at(c.steps, 1)                                             a whole number of at least 1
-//   one_of(s.warmup_type, {{"log", log}, {"linear", linear}})  one of "log", "linear"
-//
+// at(c.steps, 1) takes "a whole number of at least 1", one_of() names.
 // tutorials/reference/configuration.md says what each key sets.
 
 #include <algorithm>
@@ -22,7 +19,6 @@ namespace {
 
 using Kind = JsonValue::Kind;
 using Value = const JsonValue&;
-using Texts = std::vector<std::string>;
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();  // of a range: no limit
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();   // likewise
 
@@ -55,7 +51,9 @@ Fit get(Value v, std::string& to) {
   to = v.text;
   return {v.kind == Kind::string && to.find('\0') == to.npos, "a string without zero bytes"};
 }
-Fit get(Value v, Texts& to) {  // one string too, as in --set zerolab.no_weight_decay=*bias
+Fit get(
+    Value v,
+    std::vector<std::string>& to) {  // one string too, as in --set zerolab.no_weight_decay=*bias
   bool fits = v.kind == Kind::array || v.kind == Kind::string;
   if (v.kind == Kind::string) to.push_back(v.text);
   for (Value item : v.items) fits &= item.kind == Kind::string, to.push_back(item.text);
@@ -159,52 +157,91 @@ ConfigMember betas_of(OptimizerConfig& o) {
   return {store, [&o] { return json_of(std::vector{o.beta1, o.beta2}); }};
 }
 
+// The key is refused, or has no effect, unless this is true.
+Unused must(bool be, const std::string& reason) { return be ? Unused{} : Unused{reason, true}; }
+Unused used_if(bool is, const std::string& reason) { return is ? Unused{} : Unused{reason, false}; }
+Unused operator|(const Unused& first, const Unused& second) {
+  return first.reason.empty() ? second : first;
+}
+
+// DeepSpeed passes parameters on to the class of the type, which knows only its own.
+Unused for_type(bool fits) {
+  return must(fits, "is no parameter of this type (DeepSpeed refuses it); leave it out");
+}
+// A key that makes stage 3 a variant.
+Unused makes(const Config& c, const char* variant, bool is_used = false) {
+  return used_if(is_used || c.stage == StageKind(variant),
+                 str("it chooses ", variant, " only where one run has stage 3 and neither ",
+                     "--stage nor \"as\" is given"));
+}
+constexpr char kDisk[] = "it is for the device nvme";
+
 using Keys = std::vector<ConfigKey>;
 void add(Keys& all, const char* block, Keys rows) {
   for (ConfigKey& row : rows) row.block = block, all.push_back(std::move(row));
 }
 
 void add_update(Keys& all, Config& c) {
-  using enum ScheduleKind;
   using enum OptimizerKind;
   OptimizerConfig& o = c.optimizer;
-  ScheduleConfig& s = c.schedule;
   ConfigMember optimizer = one_of(o.kind, {{"Adam", adamw}, {"AdamW", adamw}, {"SGD", sgd}}, true);
   optimizer.show = [&o] {  // "Adam" means AdamW unless adam_w_mode is false
     return json_of(std::string(o.kind == sgd ? "SGD" : o.decoupled ? "AdamW" : "Adam"));
   };
+  // bf16 keeps 8 significant bits of a sum and fp16 11, but reproducible sums need fp32's 24.
+  const std::string fp32 = "zerolab.reproducible adds in fp32; leave it out or write \"fp32\"";
+  const Dtype sums = c.grad_accum_dtype.value_or(Dtype::f32),
+              sent = c.communication_data_type.value_or(Dtype::f32);
   add(all, "",
       {{"train_batch_size", at(c.train_batch_size, 1, 1 << 30)},
        {"train_micro_batch_size_per_gpu", at(c.micro_batch, 1, 1 << 20)},
        {"gradient_accumulation_steps", at(c.accumulation, 1, 1 << 20)},
        {"gradient_clipping", at(c.gradient_clipping, 0), "1.0"},
-       {"communication_data_type", type_of(c.communication_data_type, c)}});
-  add(all, "data_types", {{"grad_accum_dtype", type_of(c.grad_accum_dtype, c)}});
+       {"communication_data_type", type_of(c.communication_data_type, c), "",
+        must(!c.reproducible || sent == Dtype::f32, fp32)}});
+  add(all, "data_types",
+      {{"grad_accum_dtype", type_of(c.grad_accum_dtype, c), "",
+        must(!c.reproducible || sums == Dtype::f32, fp32) |
+            must(sums == Dtype::f32 || sums == c.precision,
+                 "is neither fp32 nor the type of this run's gradients")}});
+  const Unused adam = for_type(o.kind == adamw), of_sgd = for_type(o.kind == sgd);
+  const std::string nesterov =
+      str("Nesterov momentum requires a momentum and zero dampening; momentum is ", o.momentum,
+          " and dampening ", o.dampening);
   add(all, "optimizer", {{"type", optimizer}});
   add(all, "optimizer.params",
       {{"lr", at(o.lr, 0), "0.001"},
-       {"betas", betas_of(o), "[0.9,0.999]"},
-       {"eps", at(o.eps, 0), "1e-08"},
+       {"betas", betas_of(o), "[0.9,0.999]", adam},
+       {"eps", at(o.eps, 0), "1e-08", adam},
        {"weight_decay", at(o.weight_decay, 0), "0.0"},
-       {"bias_correction", at(o.bias_correction), "true"},
-       {"adam_w_mode", at(o.decoupled), "true"},
-       {"torch_adam", value<bool>([](bool) {}, {}), "false"},
-       {"momentum", at(o.momentum, 0), "0.0"},
-       {"dampening", at(o.dampening), "0.0"},
-       {"nesterov", at(o.nesterov), "false"}});
+       {"bias_correction", at(o.bias_correction), "true", adam},
+       {"adam_w_mode", at(o.decoupled), "true", adam},
+       {"torch_adam", value<bool>([](bool) {}, {}), "false", adam},
+       {"momentum", at(o.momentum, 0), "0.0", of_sgd},
+       {"dampening", at(o.dampening), "0.0", of_sgd},
+       {"nesterov", at(o.nesterov), "false",
+        of_sgd | must(!o.nesterov || (o.momentum != 0 && o.dampening == 0), nesterov)}});
+}
+
+void add_schedule(Keys& all, Config& c) {
+  using enum ScheduleKind;
+  ScheduleConfig& s = c.schedule;
   add(all, "scheduler",
       {{"type", one_of(s.kind, {{"WarmupLR", warmup},
                                 {"WarmupDecayLR", warmup_decay},
                                 {"WarmupCosineLR", warmup_cosine}})}});
   const Choices<WarmupType> shapes{{"log", WarmupType::log}, {"linear", WarmupType::linear}};
+  const bool cosine = s.kind == warmup_cosine, decay = s.kind == warmup_decay;
+  const Unused any = for_type(s.kind != constant), rates = for_type(s.kind == warmup || decay),
+               ratios = for_type(cosine), ends = for_type(cosine || decay);
   add(all, "scheduler.params",
-      {{"warmup_min_lr", at(s.warmup_min_lr), "0.0"},
-       {"warmup_max_lr", at(s.warmup_max_lr)},
-       {"warmup_num_steps", at(s.warmup_num_steps, 1), "1000"},
-       {"warmup_type", one_of(s.warmup_type, shapes), "\"log\""},
-       {"total_num_steps", at(s.total_num_steps, 1)},
-       {"warmup_min_ratio", at(s.warmup_min_ratio), "0.0"},
-       {"cos_min_ratio", at(s.cos_min_ratio), "0.0001"}});
+      {{"warmup_min_lr", at(s.warmup_min_lr), "0.0", rates},
+       {"warmup_max_lr", at(s.warmup_max_lr), "", rates},
+       {"warmup_num_steps", at(s.warmup_num_steps, 1), "1000", any},
+       {"warmup_type", one_of(s.warmup_type, shapes), "\"log\"", any},
+       {"total_num_steps", at(s.total_num_steps, 1), "", ends},
+       {"warmup_min_ratio", at(s.warmup_min_ratio), "0.0", ratios},
+       {"cos_min_ratio", at(s.cos_min_ratio), "0.0001", ratios}});
 }
 
 void add_precision(Keys& all, Config& c) {
@@ -215,53 +252,83 @@ void add_precision(Keys& all, Config& c) {
   };
   const ConfigMember min_scale =
       value<int64_t>([&l](int64_t n) { l.min_scale = double(n); }, at(l.min_scale).show, 0);
+  const double scale = l.static_scale;
+  const bool fp16 = c.precision == Dtype::f16;
+  // Many files have these keys while fp16 is off; that needs no note.
+  const Unused dynamic = used_if(!fp16 || scale == 0, "it is for fp16 with a dynamic loss scale");
   add(all, "fp16",
       {{"enabled", precision(Dtype::f16), "false"},
-       {"loss_scale", at(l.static_scale, 0), "0.0"},
-       {"initial_scale_power", at(l.initial_scale_power, -126, 126), "16"},
-       {"loss_scale_window", at(l.window, 1), "1000"},
-       {"hysteresis", at(l.hysteresis), "2"},
-       {"consecutive_hysteresis", at(l.consecutive_hysteresis), "false"},
-       {"min_loss_scale", min_scale, "1.0"}});
+       // The scale and its reciprocal must be normal fp32 numbers.
+       {"loss_scale", at(l.static_scale, 0), "0.0",
+        must(scale == 0 || (scale >= 0x1p-126 && scale <= 0x1p126),
+             str("expected 0 or a number from 2^-126 to 2^126, not ", scale))},
+       {"initial_scale_power", at(l.initial_scale_power, -126, 126), "16", dynamic},
+       {"loss_scale_window", at(l.window, 1), "1000", dynamic},
+       {"hysteresis", at(l.hysteresis), "2", dynamic},
+       {"consecutive_hysteresis", at(l.consecutive_hysteresis), "false", dynamic},
+       {"min_loss_scale", min_scale, "1.0",
+        must(!fp16 || l.min_scale >= 1, "must be at least 1 where losses are scaled") | dynamic}});
   add(all, "bf16",
       {{"enabled", precision(Dtype::bf16), "false"},
        {"check_grad_overflow", at(c.check_grad_overflow), "true"}});
 }
 
 void add_zero(Keys& all, Config& c) {
-  using enum OffloadDevice;
-  const Choices<OffloadDevice> devices{{"none", none}, {"cpu", cpu}, {"nvme", nvme}};
-  Overlap& o = c.overlap;
   const ConfigMember stage = value<int64_t>([&c](int64_t n) { c.stage = kStages[n]; },
                                             [&c] { return json_of(stage_number(c.stage)); }, 0, 3);
   ConfigMember threshold = at(c.persistence_threshold, 0);
   threshold.show = [&c] {  // DeepSpeed's own, in its preset (predict/preset_forms.cpp)
     return json_of(c.persistence_threshold.value_or(c.as == "deepspeed-3" ? 100'000 : 0));
   };
-  const ConfigMember old =
-      value<bool>([&c](bool on) { c.offload_optimizer = on ? cpu : none; }, {});
+  const ConfigMember old = value<bool>(
+      [&c](bool on) { c.offload_optimizer = on ? OffloadDevice::cpu : OffloadDevice::none; }, {});
+  Overlap& o = c.overlap;
+  const Unused stage_3 = used_if(shards_parameter(c.stage), "it is for stage 3"),
+               disk = used_if(c.offload_optimizer == OffloadDevice::nvme, kDisk);
   add(all, "zero_optimization",
       {{"stage", stage, "0"},
        {"reduce_bucket_size", at(c.reduce_bucket_size, 1), "500000000"},
        {"allgather_bucket_size", at(c.allgather_bucket_size, 0), "500000000"},
        {"overlap_comm", at(o.overlap_comm), "null"},
-       {"stage3_prefetch_bucket_size", at(o.prefetch_bucket_size, 0), "50000000"},
-       {"stage3_param_persistence_threshold", threshold, "100000"},
-       {"stage3_max_live_parameters", at(o.max_live_parameters, 0), "1000000000"},
-       {"stage3_max_reuse_distance", at(o.max_reuse_distance, 0), "1000000000"},
-       {"sub_group_size", at(c.swap.sub_group_size, 0), "1000000000"},
-       {"zero_hpz_partition_size", group(c.ranks_per_node), "1"},
-       {"zero_quantized_weights", at(c.zero_quantized_weights), "false"},
-       {"zero_quantized_gradients", at(c.zero_quantized_gradients), "false"},
+       {"stage3_prefetch_bucket_size", at(o.prefetch_bucket_size, 0), "50000000", stage_3},
+       {"stage3_param_persistence_threshold", threshold, "100000",
+        used_if(c.as == "deepspeed-3",
+                "every parameter is sharded; only what compare and plan predict of "
+                "\"deepspeed-3\" uses it")},
+       {"stage3_max_live_parameters", at(o.max_live_parameters, 0), "1000000000", stage_3},
+       {"stage3_max_reuse_distance", at(o.max_reuse_distance, 0), "1000000000", stage_3},
+       {"sub_group_size", at(c.swap.sub_group_size, 0), "1000000000", disk},
+       {"zero_hpz_partition_size", group(c.ranks_per_node), "1",
+        makes(c, "zero3_hpz", file_of(c.stage).groups != VariantGroups::none)},
+       {"zero_quantized_weights", at(c.zero_quantized_weights), "false", makes(c, "zero3_qwz")},
+       {"zero_quantized_gradients", at(c.zero_quantized_gradients), "false", makes(c, "zero3_qgz")},
        {"cpu_offload", old}});
+}
+
+void add_offload(Keys& all, Config& c) {
+  using enum OffloadDevice;
+  const Choices<OffloadDevice> devices{{"none", none}, {"cpu", cpu}, {"nvme", nvme}};
+  const bool on_disk = c.offload_optimizer == nvme, param_on_disk = c.offload_param == nvme;
+  const char* folder = "nvme needs nvme_path: the folder in which the file is made";
+  const Unused disk = used_if(on_disk, kDisk);
   add(all, "zero_optimization.offload_optimizer",
-      {{"device", one_of(c.offload_optimizer, devices), "\"none\""},
-       {"nvme_path", at(c.nvme_path), "null"},
-       {"pipeline_read", at(c.swap.pipeline_read), "false"},
-       {"pipeline_write", at(c.swap.pipeline_write), "false"}});
+      {{"device", one_of(c.offload_optimizer, devices), "\"none\"",
+        must(!on_disk || !c.nvme_path.empty(), folder) |
+            used_if(shards_optimizer(c.stage), "ddp offloads nothing")},
+       {"nvme_path", at(c.nvme_path), "null", disk},
+       {"pipeline_read", at(c.swap.pipeline_read), "false", disk},
+       {"pipeline_write", at(c.swap.pipeline_write), "false", disk}});
   add(all, "zero_optimization.offload_param",
-      {{"device", one_of(c.offload_param, devices), "\"none\""},
-       {"nvme_path", at(c.param_nvme_path), "null"}});
+      {{"device", one_of(c.offload_param, devices), "\"none\"",
+        must(!param_on_disk || !c.nvme_path.empty(), folder) |
+            must(c.offload_param == none || c.stage != StageKind("zero3_qwz"),
+                 "leave it out: zero3_qwz quantizes its parameter shard on the device") |
+            used_if(shards_parameter(c.stage), "it is for stage 3")},
+       {"nvme_path", at(c.param_nvme_path), "null",
+        must(!param_on_disk || c.param_nvme_path == c.nvme_path,
+             str("is ", c.param_nvme_path, ", but offload_optimizer's is ", c.nvme_path,
+                 ": a rank makes one file; write the same")) |
+            used_if(param_on_disk, kDisk)}});
 }
 
 void add_reports(Keys& all, Config& c) {
@@ -272,7 +339,10 @@ void add_reports(Keys& all, Config& c) {
          {"output_path", at(m->output_path), "null"},
          {"job_name", at(m->job_name), "\"DeepSpeedJobName\""}});
   add(all, "activation_checkpointing",
-      {{"partition_activations", at(c.partition_activations), "false"},
+      {{"partition_activations", at(c.partition_activations), "false",
+        used_if(c.replicated_micro_batches,
+                "ranks read different micro-batches, so none holds a copy to leave out; "
+                "zerolab.replicated_micro_batches gives all the same")},
        {"cpu_checkpointing", at(c.cpu_checkpointing), "false"},
        {"number_checkpoints", at(c.checkpoints, 1), "null"}});
 }
@@ -287,18 +357,26 @@ void add_ours(Keys& all, Config& c) {
   model.show = [&c] { return json_of(c.model.value_or("small")); };
   const Choices<Recompute> recompute{
       {"none", none}, {"selective", selective}, {"full", full}, {"false", none}, {"true", full}};
+  const std::string misfit = activations_misfit(c, 1);
   add(all, "zerolab",
       {{"defaults", one_of(c.defaults, {{"ours", "ours"}, {"deepspeed", "deepspeed"}})},
        {"as", one_of(c.as, presets)},
-       {"reproducible", at(c.reproducible)},
+       {"reproducible", at(c.reproducible), "",
+        must(c.ordered || !c.reproducible,
+             "needs sums in rank order, and \"ordered\" is false; leave one of the two "
+             "out")},
        {"ordered", at(c.ordered)},
-       {"replicas", group(c.replicas)},
+       {"replicas", group(c.replicas), "", makes(c, "hsdp")},
        {"separate_master", at(c.optimizer.separate_master)},
        {"no_weight_decay", at(c.optimizer.no_weight_decay)},
-       {"recompute", one_of(c.recompute, recompute)},
-       {"replicated_micro_batches", at(c.replicated_micro_batches)},
+       {"recompute", one_of(c.recompute, recompute), "",
+        must(c.recompute == full || !needs_full_recompute(c),
+             "activation_checkpointing needs \"full\"; write that, or leave one of the "
+             "two out")},
+       {"replicated_micro_batches", at(c.replicated_micro_batches), "",
+        must(misfit.empty(), misfit)},
        {"model", model},
-       {"data", at(c.data)},
+       {"data", at(c.data), "", must(c.data != "", "the name is empty")},
        {"seed", at(c.seed)},
        {"steps", at(c.steps, 1)}});
 }
@@ -307,10 +385,10 @@ void add_ours(Keys& all, Config& c) {
 
 std::vector<ConfigKey> config_keys(Config& c) {
   Keys all;
-  for (const auto add_part : {add_update, add_precision, add_zero, add_reports, add_ours})
+  for (const auto add_part :
+       {add_update, add_schedule, add_precision, add_zero, add_offload, add_reports, add_ours})
     add_part(all, c);
-  for (const UnusedKeys& unused : never_used())
-    for (const ConfigKey& key : keys_of(unused.names)) all.push_back(key);
+  for (const ConfigKey& key : keys_without_effect()) all.push_back(key);
   for (ConfigKey& block : keys_of(kBlocks)) {
     block.member.store = [](Value v) { return v.kind == Kind::object ? "" : "an object"; };
     all.push_back(block);

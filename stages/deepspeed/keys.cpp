@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
 #include "tensor/error.h"
 
@@ -68,14 +67,16 @@ std::string config_keys_table() {
                 cell(k.value()), " |\n");
   }
   text += "\n### Keys without effect\n\n| keys | why |\n|---|---|\n";
-  for (const UnusedKeys& unused : never_used()) {
-    std::string names;
-    for (const ConfigKey& k : keys_of(unused.names))
-      names +=
-          (names.empty() ? "" : ", ") + cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
-    text +=
-        str("| ", names, unused.refused ? " | refused: " : " | no effect: ", unused.reason, " |\n");
+  std::string why;
+  for (const ConfigKey& k : keys_without_effect()) {
+    const std::string name = cell(k.path() + (k.always.empty() ? "" : "=" + k.always)),
+                      before = std::exchange(why, str(k.unused.refused ? "refused" : "no effect",
+                                                      ": ", k.unused.reason));
+    text += why == before    ? ", " + name
+            : before.empty() ? "| " + name
+                             : " | " + before + " |\n| " + name;
   }
+  text += " | " + why + " |\n";
   return text;
 }
 
@@ -84,13 +85,9 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
   const std::vector<ConfigKey> keys = config_keys(config), ours = config_keys(defaults);
   std::vector<ConfigValue> all;
   std::string off = "none";  // the block that "enabled", its first key, switches off
-  std::set<std::string> refused;
-  for (const UnusedKeys& unused : unused_in(config))
-    if (unused.refused && !unused.used)
-      for (const ConfigKey& key : keys_of(unused.names)) refused.insert(key.path());
   for (size_t i = 0; i < keys.size(); ++i) {
     const ConfigKey& key = keys[i];
-    if (!key.member.show || refused.contains(key.path()) || key.block == off) continue;
+    if (!key.member.show || key.unused.refused || key.block == off) continue;
     const std::string path = key.path(), value = key.value(), default_value = ours[i].value();
     const bool differ = !key.deepspeed.empty() && key.deepspeed != default_value,
                theirs = differ && config.defaults == "deepspeed";

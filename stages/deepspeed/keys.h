@@ -25,12 +25,22 @@ struct ConfigMember {
   std::vector<std::string> names = {};  // the choices, if these are names
 };
 
+// Why a key has no effect: in the run of one Config, or ever.
+struct Unused {
+  // "": it has an effect. Else a sentence without its subject, the key.
+  std::string reason = "";
+  // An error: the key would change results or contradicts another, or DeepSpeed 0.19.8 itself
+  // refuses it. Else a note.
+  bool refused = false;
+};
+
 // A row. What a key sets is said in tutorials/reference/configuration.md, in the last column.
 struct ConfigKey {
   std::string key;  // "lr"
   // None of a key that never has an effect. That of a block checks that the value is an object.
   ConfigMember member = {};
   std::string deepspeed = "";  // DeepSpeed's default as JSON; "": none
+  Unused unused = {};          // as the Config is now
   std::string block = "";      // "optimizer.params"; "": the top level
   // Of a key without a member: the value that says what zerolab always does, which needs no
   // finding; "": false, or the key is absent.
@@ -41,19 +51,10 @@ struct ConfigKey {
   std::string value() const;  // the member's as JSON; "": none
 };
 
-// Keys that have no effect, and why.
-struct UnusedKeys {
-  bool refused;  // an error: the key would change results or contradicts another, or DeepSpeed
-                 // 0.19.8 itself refuses it; else a note
-  std::string reason;  // a sentence without its subject, the key
-  // "lr optimizer.params. betas eps=1": a name that ends in a dot is the block of those behind it;
-  // the first are at the top level. After "=": ConfigKey::always.
-  const char* names;
-  bool used = false;  // none of this is true of the run
-};
+// "lr optimizer.params. betas eps=1": a name that ends in a dot is the block of those behind it;
+// the first are at the top level. After "=": ConfigKey::always.
 std::vector<ConfigKey> keys_of(const std::string& names);
-const std::vector<UnusedKeys>& never_used();           // keys without a member
-std::vector<UnusedKeys> unused_in(const Config& run);  // keys with a member, in one run
+std::vector<ConfigKey> keys_without_effect();  // of any run
 inline constexpr char kBlocks[] =
     "data_types optimizer scheduler fp16 bf16 zero_optimization comms_logger csv_monitor "
     "tensorboard activation_checkpointing torch_autocast tensor_parallel data_efficiency zerolab "

@@ -177,21 +177,21 @@ void Reading::unknown(const JsonValue& member, const ConfigKey& given) {
 }
 
 void Reading::judge_unused() {
-  for (const auto& all : {unused_in(as_run()), never_used()})
-    for (const auto& [refused, reason, names, used] : all)
-      for (const ConfigKey& key : keys_of(names)) {
-        const std::string name = key.path();
-        if (used || !value(name)) continue;
-        const bool honoured = find_key(keys, key.block, key.key)->member.store != nullptr;
-        if (honoured ? seen.at(name).is_default && !refused
-                     : asks_for_nothing(*value(name), key.always))
-          continue;
-        add(refused ? error : note, name,
-            honoured && refused ? ""
-            : refused           ? "cannot be honoured: "
-                                : "has no effect: ",
-            reason);
-      }
+  Config run = as_run();
+  for (const ConfigKey& key : config_keys(run)) {
+    const std::string name = key.path();
+    const auto& [reason, refused] = key.unused;
+    if (reason.empty() || !value(name)) continue;
+    const bool honoured = key.member.store != nullptr;
+    if (honoured ? seen.at(name).is_default && !refused
+                 : asks_for_nothing(*value(name), key.always))
+      continue;
+    add(refused ? error : note, name,
+        honoured && refused ? ""
+        : refused           ? "cannot be honoured: "
+                            : "has no effect: ",
+        reason);
+  }
 }
 
 const char* name(ConfigFinding::Severity severity) {

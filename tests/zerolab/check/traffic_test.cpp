@@ -100,6 +100,20 @@ TEST_CASE("NCCL's log, the flight recorder and traces of GPUs hold the same call
       if (r["planned_calls"] > 0) CHECK(r["elements"] == r["planned_elements"]);
   }
   CHECK(call(check(kTraces + "nccl.log", "fsdp2", 2)).code == 1);  // not one step
+  // As torchrun and others write what a rank prints; as editors on Windows write JSON.
+  const ScratchFolder folder;
+  std::string log;
+  for (const std::string& line : lines(read_file(kTraces + "nccl.log")))
+    log += "[12:00:" + std::to_string(log.size()) + "] " + line + "\n";
+  write_file(folder / "log", log);
+  CHECK(call(check(folder / "log", "fsdp2", 2, "--steps 2")).code == 0);
+  Json recorder = Json::parse(read_file(kTraces + "fr.json"));
+  write_file(folder / "fr", "\xEF\xBB\xBF" + recorder.dump());
+  CHECK(call(check(folder / "fr", "fsdp2", 2, "--steps 2")).code == 0);
+  recorder.erase("pg_config");  // sizes say how many ranks there are
+  write_file(folder / "fr", recorder.dump());
+  CHECK(call(check(folder / "fr", "fsdp2", 2, "--steps 2")).code == 0);
+  check_refused(call(check(folder / "fr", "fsdp2", 4, "--steps 2")), "of a run of 2 ranks");
 }
 
 TEST_CASE("check traffic finds no difference in zerolab's own traces", "[zerolab][check]") {
@@ -171,19 +185,28 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
   says(run("sum", 4, 1, 0), 1, "every loss is 4.00 x the reference's: a sum over ranks");
   says(run("norm", 1.01, 0.5, 0), 1, "every gradient is 1/2 of the reference's");
   says(run("late", 1.01, 1, 1), 1, "the learning rate is one step late");
-  write_file(folder / "hf",
-             R"({"log_history": [{"step": 2, "loss": 5.8}, {"step": 4, "loss": 5.0}]})");
-  says(folder / "hf", 1, "step 4 differs");
-  write_file(folder / "csv", "step,Train/Samples/train_loss\n16,5.9\n32,5.8\n48,5.7\n64,5.6\n");
-  says(folder / "csv", 0, "4 steps compared");
-  write_file(folder / "text", "step: 1  loss: 5.9\nstep: 2  loss: 5.8\nstep: 3  loss: 6.7\n");
-  says(folder / "text", 1, "the update of step 2 differs");
-  write_file(folder / "sparse", "step 2 loss 5.8\nstep 4 loss 5.6\n");
-  says(folder / "sparse", 0, "2 steps compared");
-  write_file(folder / "nan", "1,5.9\n2,nan\n3,nan\n");
-  says(folder / "nan", 1, "step 2 differs: loss nan");
-  write_file(folder / "python", "{\"step\": 1, \"loss\": 5.9}\n{\"step\": 2, \"loss\": NaN}\n");
-  says(folder / "python", 1, "step 2 differs: loss nan");
+  const std::tuple<const char*, int, const char*> candidates[] = {
+      {R"({"log_history": [{"step": 2, "loss": 5.8}, {"step": 4, "loss": 5.0}]})", 1,
+       "step 4 diff"},
+      {R"({"log_history": [{"step": 1, "loss": 5.9, "grad_norm": Infinity}]})", 1,
+       "the gradient of step 1 is not finite"},
+      {R"([{"step": 1, "loss": 5.9}, {"step": 2, "loss": 7.0}])", 1, "step 2 differs: loss 7"},
+      {"{\"step\": 1, \"loss\": 5.9}\n{\"step\": 2, \"loss\": NaN}\n", 1,
+       "step 2 differs: loss nan"},
+      {"step,Train/Samples/train_loss\n16,5.9\n32,5.8\n48,5.7\n64,5.6\n", 0, "4 steps compared"},
+      {"epoch,step,lr,loss\n0,1,1e-3,5.9\n0,2,2e-3,5.8\n", 0, "2 steps compared"},
+      {"step,loss\n2,5.8\n4,5.6\n", 0, "2 steps compared"},
+      {"[rank0]: step: 1  loss: 5.9\nstep: 2  loss: 5.8\nstep: 3  loss: 6.7\n", 1,
+       "the update of step 2 differs"},
+      {"step 2 loss 5.8\nstep 4 loss 5.6\n", 0, "2 steps compared"},
+      {"1,5.9\n2,nan\n3,nan\n", 1, "step 2 differs: loss nan"}};
+  for (const auto& [text, code, part] : candidates) {
+    write_file(folder / "nan", text);  // the last one stays
+    says(folder / "nan", code, part);
+  }
+  const Finished both = call("check losses " + (folder / "nan") + " " + (folder / "nan"));
+  CHECK(both.code == 1);
+  CHECK(contains(both.out, "the reference has no finite loss there: nothing can be compared"));
   write_file(folder / "nothing", "hello\n1 2" + std::string(1, 0) + "\n");
   check_refused(call("check losses " + reference + " " + (folder / "nothing")), "has no losses");
 }
@@ -218,6 +241,12 @@ TEST_CASE("golden writes a run that check losses compares, with its tensors", "[
   CHECK(got.code == 1);
   CHECK(contains(got.out, "wte.weight: rows 171 to 255 of 256 never moved"));
   check_refused(call("golden " + golden + " --model tiny --steps 1"), "golden");
+  for (const std::string other :
+       {"optimizer.type=SGD", "optimizer.params.bias_correction=false",
+        "zerolab.no_weight_decay=*bias",
+        "optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false}}"})
+    check_refused(call("golden " + (folder / "other") + " --model tiny --steps 1 --set " + other),
+                  "golden is for AdamW");
 }
 
 }  // namespace cli

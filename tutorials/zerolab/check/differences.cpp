@@ -1,9 +1,10 @@
-#include "tutorials/zerolab/check/differences.h"
+// What a run did beside the plan: each difference with its name.
 
 #include <algorithm>
 #include <tuple>
 
 #include "tensor/error.h"
+#include "tutorials/zerolab/check/traffic.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {
@@ -31,10 +32,10 @@ struct Seen : SeenCall {
 // One rank and step.
 class Comparison {
  public:
-  Comparison(const TrafficCase& c, const std::vector<SeenCall>& calls)
-      : c_(c), A_(c.config.accumulation), model_(as_wrapped(c, calls, verdict_)) {
-    plan_ = c.system.plan(model_, c.config, c.ranks);
-    if (!plan_.note.empty()) verdict_.notes.insert(plan_.note);
+  Comparison(const TrafficCase& given, const std::vector<SeenCall>& calls)
+      : c_(given), A_(given.config.accumulation) {
+    fit_units(c_, calls, verdict_);
+    if (!c_.plan.note.empty()) verdict_.notes.insert(c_.plan.note);
     for (const SeenCall& s : calls) seen_.push_back({s, s.elements});
   }
 
@@ -57,25 +58,26 @@ class Comparison {
     verdict_.differences.push_back({harmless, text});
   }
   // Numbers of a step, which have nothing to do with how parameters are sharded, are at most this.
-  int64_t small_size() const { return std::max<int64_t>(16, std::ssize(model_.parameters()) + 1); }
+  int64_t small_size() const {
+    return std::max<int64_t>(16, std::ssize(c_.model.parameters()) + 1);
+  }
 
   // Sizes that differ from the plan's only by padding.
   void find_paddings() {
     std::map<int64_t, std::pair<int64_t, std::string>> others;  // the plan's size, and how
-    for (const PlannedCalls& p : plan_.calls) others[p.elements] = {p.elements, ""};
-    for (const auto& unit : model_.units) {
+    for (const PlannedCalls& p : c_.plan.calls) others[p.elements] = {p.elements, ""};
+    for (const auto& unit : c_.model.units) {
       const UnitSizes sizes = sizes_of(unit.parameters, c_.ranks);
       const std::pair<int64_t, const char*> forms[] = {
           {sizes.rows, "the first dimension of each parameter is padded, as by fully_shard"},
           {sizes.exact, "nothing is padded"},
           {round_up(sizes.exact, c_.ranks), "a unit is padded as one, as by FSDP1"}};
-      int64_t full = 0;
-      for (const PlannedCalls& p : plan_.calls)
-        if (std::ranges::count(p.units, unit.name)) full = std::max(full, p.elements);
-      for (const PlannedCalls& p : plan_.calls)
-        if (std::ranges::count(p.units, unit.name) && p.elements > 0)
-          for (const auto& [size, how] : forms)
-            others.insert({size / (full / p.elements), {p.elements, how}});
+      std::set<int64_t> planned;  // the last is all of the unit, others a group's part of it
+      for (const PlannedCalls& p : c_.plan.calls)
+        if (std::ranges::count(p.units, unit.name)) planned.insert(p.elements);
+      for (const int64_t n : planned)
+        for (const auto& [size, how] : forms)
+          others.insert({size / (*planned.rbegin() / n), {n, how}});
     }
     std::map<std::string, int64_t> more;
     for (Seen& s : seen_)
@@ -90,11 +92,10 @@ class Comparison {
 
   void match_each() {
     for (Seen& s : seen_)
-      for (PlannedCalls& p : plan_.calls) {
-        const bool fits =
-            s.left(p.collective) && s.size == p.elements && (s.group == 0 || s.group == p.group);
-        if (fits && !p.sum_only && (p.differs() || !p.number())) take(s, p), ++p.made;
-      }
+      for (PlannedCalls& p : c_.plan.calls)
+        if (s.left(p.collective) && s.size == p.elements && (s.group == 0 || s.group == p.group) &&
+            !p.sum_only && (p.differs() || !p.number()))
+          take(s, p), ++p.made;
   }
   void take(Seen& s, const PlannedCalls& call) {
     s.purpose = name(call.purpose);
@@ -106,8 +107,8 @@ class Comparison {
   // Calls whose sizes depend on buckets: all but the small ones must have the planned sum.
   void match_sums(Purpose purpose) {
     std::vector<PlannedCalls*> all;
-    int64_t planned = 0, wanted = 0;
-    for (PlannedCalls& p : plan_.calls)
+    int64_t planned = 0, wanted = 0, sum = 0;
+    for (PlannedCalls& p : c_.plan.calls)
       if (p.purpose == purpose && p.missing() > 0 && (p.sum_only || p.collective == "all_reduce")) {
         all.push_back(&p), planned += p.missing();
         wanted += p.missing() * p.elements;
@@ -115,7 +116,6 @@ class Comparison {
     if (wanted == 0) return;
     const PlannedCalls& call = *all[0];
     std::vector<Seen*> parts;
-    int64_t sum = 0;
     for (const int64_t small : {int64_t(0), int64_t(1), small_size(),
                                 call.collective == "all_reduce" ? small_size() : 0}) {
       parts.clear(), sum = 0;
@@ -138,24 +138,23 @@ class Comparison {
 
   void name_numbers() {
     std::map<std::tuple<std::string, int64_t, std::string>, int64_t> times;
+    const auto name = [&](Seen& s, const char* purpose, const char* text) {
+      s.purpose = purpose;
+      ++times[{s.collective, s.size, text}];
+    };
     for (Seen& s : seen_) {
       const bool integers = s.dtype.starts_with('i') || s.dtype.starts_with('u');
-      const bool norm = s.size == std::ssize(model_.parameters());
-      const struct {
-        bool is;
-        const char *purpose, *text;
-      } kinds[] = {
-          {s.collective == "barrier", "barrier", "it waits, and moves nothing"},
-          {integers && s.size >= 0 && s.size <= 4096, "integers",
-           "integers, such as counters, overflow flags, the order of buckets, used parameters "
-           "(find_unused_parameters), a pickled object"},
-          {s.size < 0 || s.size > small_size(), "", ""},
-          {norm && s.collective == "all_reduce", "norm", "the gradient norm (clip_grad_norm_)"},
-          {true, "numbers", "numbers of a step, such as the loss mean or a norm"}};
       if (!s.left()) continue;
-      const auto& kind = *std::ranges::find_if(kinds, [](const auto& k) { return k.is; });
-      s.purpose = kind.purpose;
-      if (!s.left()) ++times[{s.collective, s.size, kind.text}];
+      if (s.collective == "barrier")
+        name(s, "barrier", "it waits, and moves nothing");
+      else if (integers && s.size >= 0 && s.size <= 4096)
+        name(s, "integers",
+             "integers, such as counters, overflow flags, the order of buckets, used parameters "
+             "(find_unused_parameters), a pickled object");
+      else if (s.collective == "all_reduce" && s.size == std::ssize(c_.model.parameters()))
+        name(s, "norm", "the gradient norm (clip_grad_norm_)");
+      else if (s.size >= 0 && s.size <= small_size())
+        name(s, "numbers", "numbers of a step, such as the loss mean or a norm");
     }
     for (const auto& [what, n] : times) {
       const auto& [collective, size, text] = what;
@@ -166,16 +165,16 @@ class Comparison {
   // All-reduces in the place of reduce-scatters.
   void name_all_reduces() {
     int64_t missing = 0, sum = 0;
-    const auto scatters = [](const PlannedCalls& p) {
-      return p.is("reduce_scatter", Purpose::gradient) && p.missing() > 0;
-    };
-    for (const PlannedCalls& p : plan_.calls) missing += scatters(p) ? p.missing() * p.elements : 0;
+    std::vector<PlannedCalls*> scatters;
+    for (PlannedCalls& p : c_.plan.calls)
+      if (p.is("reduce_scatter", Purpose::gradient) && p.missing() > 0)
+        scatters.push_back(&p), missing += p.missing() * p.elements;
     for (const Seen& s : seen_) sum += s.left("all_reduce") ? s.size : 0;
     if (missing == 0 || sum <= 0) return;
     say(str("all-reduce instead of reduce-scatter: ", with_commas(sum), " elements, where ",
             with_commas(missing), " are to be reduce-scattered; each rank sends (N-1)/N × ",
             with_commas(sum), " elements more"));
-    for (PlannedCalls& p : plan_.calls) p.named |= scatters(p);
+    for (PlannedCalls* p : scatters) p->named = true;
     for (Seen& s : seen_)
       if (s.left("all_reduce")) s.purpose = name(Purpose::gradient);
   }
@@ -185,7 +184,7 @@ class Comparison {
     std::map<int64_t, std::string> multiples;
     for (const Purpose purpose : {Purpose::gradient, Purpose::parameter}) {
       std::vector<PlannedCalls*> all;
-      for (PlannedCalls& p : plan_.calls)
+      for (PlannedCalls& p : c_.plan.calls)
         if (p.purpose == purpose && !p.sum_only && !p.named) all.push_back(&p);
       if (all.empty()) continue;
       const int64_t planned = all[0]->planned, made = all[0]->made;
@@ -195,7 +194,7 @@ class Comparison {
       if (!alike || made == planned || made == 0 || (made % planned != 0 && !last)) continue;
       for (PlannedCalls* p : all) p->named = true;
       std::string& what = multiples[made / planned];
-      if (made > planned) what += str(what.empty() ? "" : " and ", name(purpose), "s");
+      what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
     for (const auto& [times, what] : multiples)
       if (times > 0)
@@ -207,7 +206,7 @@ class Comparison {
   void say_multiple(int64_t times, const std::string& what) {
     const std::string more =
         c_.marked ? "" : str("; or the file holds more steps: --steps ", times);
-    if (what == "gradients" && !plan_.each)
+    if (what == "gradients" && !c_.plan.each)
       say(str("× ", times, ": gradients are reduced in each micro-batch, not once per step: ",
               "no_sync() is missing", more));
     else
@@ -218,9 +217,9 @@ class Comparison {
   // All-gathers of units, by size: blocks have one.
   void name_gathers() {
     bool kept = false;  // from one micro-batch to the next
-    for (const PlannedCalls& p : plan_.calls)
+    for (const PlannedCalls& p : c_.plan.calls)
       kept |= p.is("all_gather", Purpose::parameter) && A_ > 1 && p.planned == A_ && p.made == 1;
-    for (PlannedCalls& p : plan_.calls) {
+    for (PlannedCalls& p : c_.plan.calls) {
       if (!p.is("all_gather", Purpose::parameter) || !p.differs() || p.made == 0) continue;
       const int64_t units = std::ssize(p.units), once = units * A_, less = p.missing();
       const std::string all = list_of(p.units);
@@ -246,7 +245,7 @@ class Comparison {
       say(str("another dtype: ", text, " (", plural(n, "call"), ")"));
     int64_t broadcast = 0, shown = 0;
     for (const Seen& s : seen_) broadcast += s.left("broadcast") ? s.size : 0;
-    const bool owners = broadcast > 0 && broadcast == model_.numel();
+    const bool owners = broadcast > 0 && broadcast == c_.model.numel();
     if (owners)
       say("parameters are broadcast by their owners (ZeroRedundancyOptimizer), not all-gathered");
     std::map<std::pair<std::string, int64_t>, int64_t> extra;
@@ -255,7 +254,7 @@ class Comparison {
       if (!owners || !s.left("broadcast")) ++extra[{s.collective, s.size}];
       s.purpose = "other";
     }
-    for (const PlannedCalls& p : plan_.calls) {
+    for (const PlannedCalls& p : c_.plan.calls) {
       const int64_t less = p.missing();
       if (p.differs() && less < 0) extra[{p.collective, p.elements}] -= less;
       if (p.differs() && less > 0)
@@ -269,23 +268,19 @@ class Comparison {
   }
 
   void count() {
-    const auto add = [&](const std::string& collective, const std::string& purpose, int64_t calls,
-                         int64_t elements, const std::string& of) {
-      auto& row = verdict_.rows[{collective, purpose}];
-      for (const char* key : {"calls", "planned_calls", "elements", "planned_elements"}) row[key];
-      row[of + "calls"] += calls, row[of + "elements"] += elements;
-    };
-    for (const PlannedCalls& p : plan_.calls)
-      add(p.collective, name(p.purpose), p.planned, p.planned * p.elements, "planned_");
-    for (const Seen& s : seen_)
-      add(s.collective, s.purpose, 1, std::max<int64_t>(0, s.elements), "");
+    for (const PlannedCalls& p : c_.plan.calls) {
+      CountedCalls& row = verdict_.rows[{p.collective, name(p.purpose)}];
+      row.planned_calls += p.planned, row.planned_elements += p.planned * p.elements;
+    }
+    for (const Seen& s : seen_) {
+      CountedCalls& row = verdict_.rows[{s.collective, s.purpose}];
+      ++row.calls, row.elements += std::max<int64_t>(0, s.elements);
+    }
   }
 
-  const TrafficCase& c_;
+  TrafficCase c_;
   const int64_t A_;
   TrafficVerdict verdict_;
-  const CheckedModel model_;
-  TrafficPlan plan_;
   std::vector<Seen> seen_;
   std::map<std::string, int64_t> other_types_;
 };

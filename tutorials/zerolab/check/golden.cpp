@@ -28,40 +28,47 @@ std::string token_bytes(const TokenData& data) {
   return bytes;
 }
 
-Json settings_of(const RunSetup& setup, const TrainingResult& result) {
+Json golden_json(const RunSetup& setup, const TrainingResult& result,
+                 const SafetensorsFile& weights) {
   const GptTrainingSpec& spec = setup.spec;
   const OptimizerConfig& o = spec.engine.optimizer;
-  Json lr = Json::array(), losses = lr, norms = lr;
-  for (const StepRecord& step : result.steps)
-    lr.push_back(step.lr), losses.push_back(step.loss), norms.push_back(step.grad_norm);
   const StagePlan plan = plan_stage(spec.without_data(), spec.engine.stage, 0);
-  return {{"schema", 1},
-          {"model", model_json<Json>(setup)},
-          {"window", spec.window},
-          {"stage", name(spec.engine.stage)},
-          {"ranks", spec.ranks},
-          {"accumulation", spec.engine.accumulation},
-          {"micro_batch", spec.micro_batch},
-          {"steps", spec.steps},
-          {"gradient_clipping", spec.engine.gradient_clipping},
-          {"optimizer",
-           {{"lr", o.lr},
-            {"betas", {o.beta1, o.beta2}},
-            {"eps", o.eps},
-            {"weight_decay", o.weight_decay}}},
-          {"lr", lr},
-          {"losses", losses},
-          {"grad_norms", norms},
-          {"traffic_per_step", traffic_json<Json>(plan.traffic, Columns::predicted)},
-          {"memory", memory_json<Json>(plan.memory, Columns::predicted)}};
+  Json all = {{"schema", 1},
+              {"model", model_json<Json>(setup)},
+              {"window", spec.window},
+              {"stage", name(spec.engine.stage)},
+              {"ranks", spec.ranks},
+              {"accumulation", spec.engine.accumulation},
+              {"micro_batch", spec.micro_batch},
+              {"steps", spec.steps},
+              {"gradient_clipping", spec.engine.gradient_clipping},
+              {"optimizer",
+               {{"lr", o.lr},
+                {"betas", {o.beta1, o.beta2}},
+                {"eps", o.eps},
+                {"weight_decay", o.weight_decay}}},
+              {"traffic_per_step", traffic_json<Json>(plan.traffic, Columns::predicted)},
+              {"memory", memory_json<Json>(plan.memory, Columns::predicted)}};
+  for (const StepRecord& step : result.steps) {
+    all["lr"].push_back(step.lr);
+    all["losses"].push_back(step.loss);
+    all["grad_norms"].push_back(step.grad_norm);
+  }
+  for (const SafetensorsEntry& e : weights.entries())
+    all["hashes"][e.name] = hexadecimal(weights_hash(weights.read_floats(e.name)));
+  return all;
 }
 
 int golden(RunOptions& options) {
   if (options.out.empty()) throw UsageError("golden needs a folder DIR to write");
   options.command = "golden";
   const RunSetup setup = set_up_run(options, options.ranks.value_or(2));
+  const OptimizerConfig& o = setup.spec.engine.optimizer;
   require_input(setup.spec.engine.precision == Dtype::f32,
                 "golden is for fp32: other types round differently elsewhere");
+  require_input(o.kind == OptimizerKind::adamw && o.decoupled && o.bias_correction &&
+                    o.no_weight_decay.empty(),
+                "golden is for AdamW with one weight decay, because parity.py makes no other");
   const RunFolder folder(options.out, RunFolder::For::train);
   write_files({{folder.file("tokens.bin"), token_bytes(setup.windows->data())}}, Existing::keep);
   Metrics metrics(folder.file("metrics.jsonl"), false);
@@ -72,12 +79,8 @@ int golden(RunOptions& options) {
       setup.spec, {.at_start = [&](Trainer& t) { save(t, "init.safetensors"); },
                    .on_step = [&](const StepRecord& record) { metrics.append(record); },
                    .at_end = [&](Trainer& t) { save(t, "model.safetensors"); }});
-  Json settings = settings_of(setup, result), hashes = Json::object();
-  const SafetensorsFile weights(folder.file("model.safetensors"));
-  for (const SafetensorsEntry& e : weights.entries())
-    hashes[e.name] = hexadecimal(weights_hash(weights.read_floats(e.name)));
-  settings["hashes"] = hashes;
-  write_files({{folder.file("golden.json"), json_text(settings)}}, Existing::keep);
+  const Json json = golden_json(setup, result, SafetensorsFile(folder.file("model.safetensors")));
+  write_files({{folder.file("golden.json"), json_text(json)}}, Existing::keep);
   std::printf("%s: golden.json, init.safetensors, tokens.bin, metrics.jsonl, model.safetensors\n",
               options.out.c_str());
   return kFine;

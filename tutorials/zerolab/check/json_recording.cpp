@@ -28,10 +28,6 @@ int64_t whole(const Value& object, const char* key, double missing = 0) {
   return int64_t(std::clamp(real(object, key, missing), -0x1p45, 0x1p45));
 }
 Value first(const Value& list) { return list.is_array() && !list.empty() ? list[0] : Value(); }
-std::string type_of_first(const Value& object, const char* key) {
-  return our_type(as_text(first(part(object, key))));
-}
-
 // [n] Of a tensor's shape, or of a list of those. -1: no tensor.
 int64_t elements_of(const Value& shape) {
   if (!shape.is_array()) return -1;
@@ -48,8 +44,7 @@ int64_t elements_of(const Value& shape) {
   return first(shape).is_array() ? sum : product;
 }
 
-struct Span {
-  int rank;
+struct Span {  // a phase or a step
   std::string name;
   double begin, end;
 };
@@ -61,18 +56,23 @@ class JsonReader {
     ++events_;
     if (e.is_object() && e.contains("profiling_name")) return recorded(e);
     const std::string category = text(e, "cat"), name = text(e, "name");
-    const Value args = part(e, "args");
+    const Value args = part(e, "args"), sizes = part(args, "Input Dims");
+    const std::string type = as_text(first(part(args, "Input type")));
     const double begin = real(e, "ts"), end = begin + real(e, "dur");
     const int process = int(whole(e, "pid"));
-    if (category == "phase") spans_.push_back({process, name, begin, end});
-    if (category == "collective" && args.contains("kind")) ours(args, process, begin);
-    if (category == "user_annotation" && name.starts_with("ProfilerStep"))
-      spans_.push_back({-1, "step", begin, end});
-    if (category == "user_annotation" && name.starts_with("gloo:"))
-      types_[elements_of(first(part(args, "Input Dims")))] = type_of_first(args, "Input type");
-    if (category != "cpu_op") return;
-    if (name.starts_with("c10d::")) on_cpu(args, name.substr(6), begin);
-    if (name == "record_param_comms") on_gpu(args, text(args, "Collective name"), begin);
+    const bool annotation = category == "user_annotation", on_cpu = category == "cpu_op";
+    if (category == "phase") spans_[process].push_back({name, begin, end});
+    if (annotation && name.starts_with("ProfilerStep")) spans_[-1].push_back({"step", begin, end});
+    if (annotation && name.starts_with("gloo:")) types_[elements_of(first(sizes))] = our_type(type);
+    std::vector<SeenCall>& calls = on_cpu && name.starts_with("c10d::") ? on_cpu_ : all_.calls;
+    const size_t before = calls.size();
+    if (category == "collective" && args.contains("kind"))
+      ours(args).rank = process;
+    else if (&calls == &on_cpu_)
+      calls.emplace_back(name.substr(6), type, side(sizes, 0), side(sizes, 1));
+    else if (on_cpu && name == "record_param_comms")
+      on_gpu(args, text(args, "Collective name"));
+    if (calls.size() > before) calls.back().time = begin;
   }
 
   Recording finish(const Value& header, const std::string& path) {
@@ -81,112 +81,75 @@ class JsonReader {
     const Value info = part(header, "distributedInfo");
     const int rank = int(whole(info, "rank", real(header, "rank", -1)));
     all_.ranks = int(whole(info, "world_size", real(part(header, "otherData"), "ranks")));
+    for (const Value& group : part(header, "pg_config")) {      // of a flight recorder
+      const std::string members = part(group, "ranks").dump();  // "[0, 1]"
+      const int more = int(std::ranges::count(members, ','));
+      if (more > 0) all_.ranks = std::max(all_.ranks, more + 1);
+    }
     if (all_.calls.empty()) all_.calls.swap(on_cpu_);
-    find_groups(part(header, "pg_config"));
     const auto sized = [](const SeenCall& call) { return call.elements > 0; };
     require_input(all_.calls.empty() || std::ranges::any_of(all_.calls, sized), "'", path,
                   "' does not say the sizes of its collectives; profile with record_shapes=True");
     std::ranges::stable_sort(all_.calls, {}, &SeenCall::time);
-    find_steps();
     for (SeenCall& call : all_.calls) {
-      if (call.group < 0) call.elements = all_.ranks > 0 ? call.elements * all_.ranks : -1;
-      call.group = std::max(0, call.group);
-      if (const auto type = types_.find(call.elements); type != types_.end() && call.dtype.empty())
-        call.dtype = type->second;
+      call.step = step_of(call);
       if (call.rank < 0) call.rank = rank;
       all_.steps[call.rank] += 0;
+      if (const auto type = types_.find(call.elements); type != types_.end() && call.dtype.empty())
+        call.dtype = type->second;
     }
-    for (const Span& s : spans_) all_.steps[s.rank < 0 ? rank : s.rank] += s.name == "step";
+    for (const auto& [of, spans] : spans_)
+      all_.steps[of < 0 ? rank : of] += int(std::ranges::count(spans, "step", &Span::name));
     return std::move(all_);
   }
 
  private:
-  SeenCall& add(std::vector<SeenCall>& calls, const std::string& collective, int64_t elements,
-                const std::string& dtype, double time) {
-    return calls.emplace_back(
-        SeenCall{.collective = collective, .elements = elements, .dtype = dtype, .time = time});
+  // Of allgather_ and reduce_scatter_ one side is a list of lists, which is not shown: [].
+  static int64_t side(const Value& sizes, size_t which) {
+    const bool is_there = sizes.is_array() && which < sizes.size() && !sizes[which].empty();
+    return is_there ? elements_of(sizes[which]) : -1;
   }
   // zerolab's own --trace: a process of the timeline is a rank.
-  void ours(const Value& args, int rank, double time) {
+  SeenCall& ours(const Value& args) {
     const int64_t n = whole(args, "count"), bytes = whole(args, "bytes");
     const int64_t size = n > 0 ? bytes / n : 0;
     const char* type = size == 4 ? "f32" : size == 8 ? "f64" : size == 2 ? "16-bit" : "";
     all_.kind = "trace of zerolab";
-    add(all_.calls, text(args, "kind"), n, type, time).rank = rank;
+    return all_.calls.emplace_back(text(args, "kind"), type, n, n);
   }
-  // zerolab's step ends with its phase "step", and an evaluation belongs to none.
-  void find_steps() {
-    std::ranges::stable_sort(spans_, {}, &Span::begin);
-    std::map<int, std::vector<const Span*>> open;  // of each rank
-    std::map<int, int> ended;
-    size_t next = 0;
-    for (SeenCall& call : all_.calls) {  // in the order of time
-      for (; next < spans_.size() && spans_[next].begin <= call.time; ++next)
-        open[spans_[next].rank].push_back(&spans_[next]);
-      auto& around = open[call.rank];
-      std::erase_if(around, [&](const Span* span) {
-        const bool over = span->end <= call.time;
-        ended[call.rank] += over && span->name == "step";
-        return over;
-      });
-      const bool inside = std::ranges::any_of(
-          around, [](const Span* s) { return s->name != "data" && s->name != "evaluate"; });
-      call.step = inside ? ended[call.rank] : -1;
-    }
-  }
-
-  // PyTorch on CPUs. gloo's events repeat the calls, with the types that lists of tensors lack.
-  void on_cpu(const Value& args, const std::string& name, double time) {
-    const Value shapes = part(args, "Input Dims");
-    SeenCall& call = add(on_cpu_, our_name(name), elements_of(first(shapes)),
-                         type_of_first(args, "Input type"), time);
-    if (call.collective == "barrier") call.elements = 0;
-    // Of allgather_ and reduce_scatter_ one side is a list of lists, which is not shown; the other
-    // is a shard.
-    if (call.shards() && shapes.is_array() && shapes.size() > 1) {
-      const int64_t one = elements_of(shapes[0]), other = elements_of(shapes[1]);
-      const bool list = shapes[0].empty() || shapes[1].empty();
-      call.elements = std::max(one, other);
-      call.group = list ? -1 : int(call.elements / std::max<int64_t>(1, std::min(one, other)));
-    }
-  }
-  void on_gpu(const Value& args, const std::string& name, double time) {
+  void on_gpu(const Value& args, const std::string& name) {
     if (name.empty() || name == "wait" || name == "init") return;
-    const int64_t in = whole(args, "In msg nelems", -1), out = whole(args, "Out msg nelems", -1);
-    SeenCall& call = add(all_.calls, our_name(name), in, our_type(text(args, "dtype")), time);
-    call.group = int(whole(args, "Group size"));
-    if (call.shards()) call.elements = std::max(in, out);
+    all_.calls.emplace_back(name, text(args, "dtype"), whole(args, "In msg nelems", -1),
+                            whole(args, "Out msg nelems", -1), int(whole(args, "Group size")));
   }
-
   // PyTorch's flight recorder, as _dump_nccl_trace_json() writes it.
   void recorded(const Value& e) {
     all_.kind = "flight recorder";
     const std::string name = text(e, "profiling_name");
     const Value in = part(e, "input_sizes"), out = part(e, "output_sizes");
-    const int64_t elements = first(in).is_null() ? -1 : elements_of(in);
-    if (name.ends_with("coalesced") && elements < 0) {
+    if (name.ends_with("coalesced") && first(in).is_null())
       all_.notes = {"entries 'coalesced' close groups of the calls before them; not counted"};
-      return;
-    }
-    SeenCall& call = add(all_.calls, our_name(name.substr(name.find(':') + 1)), elements,
-                         type_of_first(e, "input_dtypes"), 0);
-    if (call.shards()) call.elements = std::max(elements, elements_of(out));
-    groups_.push_back(as_text(first(part(e, "process_group"))));
+    else
+      all_.calls.emplace_back(name.substr(name.find(':') + 1),
+                              as_text(first(part(e, "input_dtypes"))),
+                              first(in).is_null() ? -1 : elements_of(in), elements_of(out));
   }
-  void find_groups(const Value& config) {  // "ranks": "[0, 1]"
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      const std::string ranks = text(part(config, groups_[i].c_str()), "ranks");
-      if (ranks.size() > 2) all_.calls[i].group = 1 + int(std::ranges::count(ranks, ','));
-      all_.ranks = std::max(all_.ranks, all_.calls[i].group);
+  // zerolab's step ends with its phase "step", and an evaluation belongs to none.
+  int step_of(const SeenCall& call) {
+    int ended = 0;
+    bool inside = false;
+    for (const auto& [name, begin, end] : spans_[call.rank]) {
+      ended += name == "step" && end <= call.time;
+      inside |= begin <= call.time && call.time < end && name != "data" && name != "evaluate";
     }
+    return inside ? ended : -1;
   }
 
   Recording all_{.kind = "Kineto trace"};
   int64_t events_ = 0;
-  std::vector<SeenCall> on_cpu_;
-  std::vector<std::string> groups_;       // of each call of a flight recorder
-  std::vector<Span> spans_;               // phases and steps
-  std::map<int64_t, std::string> types_;  // of gloo's calls, by their elements
+  std::vector<SeenCall> on_cpu_;            // gloo's events repeat them, with the types of lists
+  std::map<int, std::vector<Span>> spans_;  // of each rank; -1: the file's
+  std::map<int64_t, std::string> types_;    // of gloo's calls, by their elements
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,9 +13,6 @@
 #include "tensor/io/safetensors.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/check/recording.h"
-#include "tutorials/zerolab/cli/json_output.h"
-#include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
@@ -46,48 +42,54 @@ struct Step {  // that both runs have
 
 // ---- reading -----------------------------------------------------------------------------------
 
-void add(RunNumbers& run, const Json& line) {
-  const auto value = [&](const char* key, const char* other) {
-    const Json found = line.value(key, line.value(other, Json()));
-    return found.is_number() ? found.get<double>() : NAN;
+// metrics.jsonl's and Hugging Face's names. A norm that is there and not finite is infinite.
+void add(RunNumbers& run, const Json& row) {
+  const auto value = [&](const char* key, const char* other, double not_finite = NAN) {
+    const Json found = row.value(key, row.value(other, Json()));
+    return found.is_number() ? found.get<double>() : found.is_string() ? not_finite : NAN;
   };
   const double step = value("step", "global_step");
-  if (std::abs(step) < 1e15 && line.contains("loss"))
-    run.steps[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm"),
+  if (std::abs(step) < 1e15 && row.contains("loss"))
+    run.steps[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm", INFINITY),
                                 value("lr", "learning_rate")};
 }
 
-// The number behind `word`, or the nth of the line if the word is not there. "nan" and "inf" are
-// numbers, "info" is none; -infinity: there is none.
+// The number behind `word`, or the nth of the line if the word is not there; "nan" is one.
+// -infinity: there is none.
 double number_at(const std::string& line, const std::string& word, int nth) {
-  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  static const std::regex number(R"([-+]?\b(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\b)", std::regex::icase);
   const size_t at = line.find(word);
-  const char* text = line.c_str() + (at == line.npos ? 0 : at + word.size());
-  for (int i = at == line.npos ? nth : 0; *text; ++text) {
-    char* end = nullptr;
-    const double value = std::strtod(text, &end);
-    const bool inside = letter(*end) || (text != line.c_str() && letter(text[-1]));  // a word
-    if (end == text || (letter(end[-1]) && inside)) continue;
-    if (i-- == 0) return value;
-    text = end - (*end == 0);
-  }
+  if (at != line.npos) nth = 0;
+  const auto begin = line.begin() + int64_t(at == line.npos ? 0 : at + word.size());
+  std::sregex_iterator found(begin, line.end(), number);
+  for (const std::sregex_iterator end; found != end; ++found)
+    if (nth-- == 0) return std::strtod(found->str().c_str(), nullptr);
   return -INFINITY;
 }
 
 // "step loss" in any clothing: a table, CSV, a line of a log. The first column of DeepSpeed's
-// monitor, which has no words, counts samples; then the nth line is step n.
+// monitor counts samples, and is headed "step" all the same; then the nth line is step n.
 void add_lines(RunNumbers& run, std::istringstream& text) {
   std::map<double, double> losses;
-  bool named = false;
+  int step_at = 0, loss_at = 1;
+  bool samples = true;
   for (std::string line; std::getline(text, line);) {
-    const double step = number_at(line, "step", 0), loss = number_at(line, "loss", 1);
-    if (step >= 0 && step < 1e15 && loss != -INFINITY)
-      losses[step] = loss, named |= line.find("step") != line.npos;
+    const auto has = [&](const char* word) { return line.find(word) != line.npos; };
+    const auto column = [&](const char* word) {
+      const std::string before = line.substr(0, line.find(word));
+      return int(std::ranges::count(before, ',') + std::ranges::count(before, '\t')) + !has(word);
+    };
+    const bool numbers = line.find_first_of("0123456789") != line.npos;
+    if (has("step") && (numbers || !has("train_loss"))) samples = false;
+    if (has("step") && !numbers && line.find_first_of(",\t") != line.npos)  // the head of a table
+      step_at = column("step"), loss_at = column("loss");
+    const double step = number_at(line, "step", step_at), loss = number_at(line, "loss", loss_at);
+    if (step >= 0 && step < 1e15 && loss != -INFINITY) losses[step] = loss;
   }
-  double samples = losses.empty() || named ? 1 : std::max(1.0, losses.begin()->first);
+  double each = losses.empty() || !samples ? 1 : std::max(1.0, losses.begin()->first);
   for (const auto& [step, loss] : losses)
-    if (std::fmod(step, samples) != 0) samples = 1;
-  for (const auto& [step, loss] : losses) run.steps[int64_t(step / samples)].loss = loss;
+    if (std::fmod(step, each) != 0) each = 1;
+  for (const auto& [step, loss] : losses) run.steps[int64_t(step / each)].loss = loss;
 }
 
 RunNumbers read_run(const std::string& given) {
@@ -102,19 +104,20 @@ RunNumbers read_run(const std::string& given) {
   InputText file(path);
   std::string text(std::istreambuf_iterator<char>(file.stream()), {});
   file.require_complete();
-  if (text.starts_with('{'))  // Python writes numbers that JSON does not have
-    text = std::regex_replace(text, std::regex("-?(NaN|Infinity)"), "null");
+  const bool json = is_json(text);
+  if (json)  // Python writes numbers that JSON does not have
+    text = std::regex_replace(text, std::regex("([:,]\\s*)-?(NaN|Infinity)"), "$1\"nan\"");
   std::istringstream lines(text);
-  const Json all = Json::parse(text, nullptr, false);
-  if (all.is_object() && all.contains("log_history")) {
-    for (const Json& line : all["log_history"])
-      if (line.is_object()) add(run, line);
-  } else if (text.starts_with('{')) {
+  Json rows = json ? Json::parse(text, nullptr, false) : Json();
+  if (rows.is_object() && rows.contains("log_history")) rows = Json(rows["log_history"]);
+  if (json && !rows.is_array()) {
+    rows = Json::array();
     for (std::string line; std::getline(lines, line);)
-      if (const Json one = Json::parse(line, nullptr, false); one.is_object()) add(run, one);
-  } else if (text.find('\0') == text.npos) {  // not a binary file
-    add_lines(run, lines);
+      rows.push_back(Json::parse(line, nullptr, false));
   }
+  for (const Json& row : rows)
+    if (row.is_object()) add(run, row);
+  if (!json && text.find('\0') == text.npos) add_lines(run, lines);  // not a binary file
   require_input(!run.steps.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
                 "trainer_state.json, and no lines with a step and a loss");
   return run;
@@ -143,6 +146,10 @@ std::string meaning_of(double factor, const LossOptions& o) {
 // Why the steps from `first` on differ, in sentences.
 std::vector<std::string> meanings(const std::vector<Step>& steps, size_t first,
                                   const LossOptions& o) {
+  if (!std::isfinite(steps[first].r.loss))
+    return {"the reference has no finite loss there: nothing can be compared"};
+  if (std::isinf(steps[first].c.norm) && std::isfinite(steps[first].r.norm))
+    return {str("the gradient of step ", steps[first].number, " is not finite")};
   std::vector<std::string> all;
   const StepNumbers &r = steps[0].r, &c = steps[0].c;
   const auto near = [&](double a, double b) {
@@ -246,19 +253,17 @@ int check_losses(const LossOptions& options) {
   if (!reference.weights.empty() && !candidate.weights.empty())
     std::ranges::copy(weights_differences(reference, candidate), std::back_inserter(differences));
   const int64_t ends = candidate.steps.rbegin()->first, wanted = reference.steps.rbegin()->first;
-  std::vector<std::string> notes;
+  Json notes = Json::array();
   if (ends < wanted)
     notes.push_back(str("the candidate ends with step ", ends, ", the reference with ", wanted));
-  const bool ok = differences.empty();
   const Json document = {{"schema", 1},
                          {"command", "check losses"},
-                         {"ok", ok},
+                         {"ok", differences.empty()},
                          {"steps_compared", steps.size()},
                          {"tolerance", options.tolerance},
                          {"first_step_that_differs", equal ? Json() : Json(steps[first].number)},
                          {"differences", differences},
                          {"notes", notes}};
-  if (options.json) return print_json(document), ok ? kFine : kFailed;
   std::string text =
       plural(std::ssize(steps), "step") + format(" compared, tolerance %g\n", options.tolerance);
   if (!equal) {
@@ -266,11 +271,9 @@ int check_losses(const LossOptions& options) {
     text += format("step %lld differs: loss %.6g, reference %.6g; norm %.6g, reference %.6g\n",
                    (long long)number, c.loss, r.loss, c.norm, r.norm);
   }
-  for (const std::string& note : notes) text += "  note        " + note + "\n";
-  for (const std::string& d : differences) text += "  difference  " + printable_line(d) + "\n";
-  if (ok) text += format("equal but for rounding: at most %.2g apart\n", most);
-  std::fputs(text.c_str(), stdout);
-  return ok ? kFine : kFailed;
+  return print_comparison(
+      document, options.json, text,
+      differences.empty() ? format("equal but for rounding: at most %.2g apart\n", most) : "");
 }
 
 }  // namespace

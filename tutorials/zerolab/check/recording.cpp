@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <iterator>
+#include <regex>
 #include <string_view>
 
 #include "tensor/error.h"
@@ -36,24 +37,38 @@ void InputText::require_complete() const {
                 problem, "): it is cut or damaged; copy it again");
 }
 
+std::string_view InputText::ahead() {
+  if (stream_.peek() == EOF) return "";
+  return {gptr(), size_t(egptr() - gptr())};
+}
+
+bool is_json(std::string_view text) {
+  const std::string begin(text.substr(0, 99));
+  static const std::regex json("^(\xEF\xBB\xBF)?\\s*(\\{|\\[\\s*[{\\]])");
+  return std::regex_search(begin, json);
+}
+
 Recording read_recording(const std::string& path) {
   InputText file(path);
-  const int first = (file.stream() >> std::ws).peek();
+  const std::string_view begin = file.ahead();
   file.require_complete();
-  require_input(first != EOF, "'", path, "' is empty");
-  require_input(first != 0x80, "'", path, "' is a pickle; write the flight recorder as JSON, with ",
-                "torch._C._distributed_c10d._dump_nccl_trace_json()");
-  const bool json = first == '{' || first == '[';
+  require_input(!begin.empty(), "'", path, "' is empty");
+  require_input(begin[0] != '\x80', "'", path, "' is a pickle; write the flight recorder as JSON, ",
+                "with torch._C._distributed_c10d._dump_nccl_trace_json()");
+  const bool json = is_json(begin);
   Recording all = json ? read_json_recording(file) : read_nccl_log(file.stream());
   file.require_complete();
   require_input(json || !all.calls.empty(), "'", path, "' is neither JSON nor a log of NCCL with ",
                 "collectives; for those run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL");
   require_input(!all.calls.empty(), "'", path, "' is a ", all.kind,
                 " without a collective: was the run on one rank, or did the profiler stop before?");
+  for (SeenCall& call : all.calls)
+    if (call.is_shard) call.elements = all.ranks > 0 ? call.elements * all.ranks : -1;
   return all;
 }
 
-std::string our_name(const std::string& name) {
+// "all_gather" for "_allgather_base_".
+static std::string our_name(const std::string& name) {
   const auto plain = [](std::string text) {
     std::erase(text, '_');
     std::ranges::transform(text, text.begin(), [](char c) { return char(std::tolower(c)); });
@@ -63,6 +78,18 @@ std::string our_name(const std::string& name) {
                                  "all_to_all", "barrier", "send", "recv"})
     if (plain(name).find(plain(ours)) != name.npos) return ours == "recv" ? "receive" : ours;
   return plain(name);
+}
+
+SeenCall::SeenCall(const std::string& name, const std::string& type, int64_t in, int64_t out,
+                   int ranks)
+    : collective(our_name(name)), dtype(our_type(type)), elements(in), group(ranks) {
+  if (collective == "barrier") elements = 0;
+  if (collective != "all_gather" && collective != "reduce_scatter") return;
+  const auto [less, more] = std::minmax(in, out);
+  elements = more;
+  if (less > 0 && more > less && group == 0) group = int(more / less);
+  if (less < 0 && group > 0) elements *= more > 0 ? group : 1;
+  is_shard = less < 0 && more > 0 && group == 0;
 }
 
 std::string our_type(std::string type) {
@@ -102,39 +129,35 @@ int64_t number(std::string_view line, const std::string& word, int64_t missing) 
 // The count is what a rank sends in an all-gather, and what it receives in a reduce-scatter.
 Recording read_nccl_log(std::istream& text) {
   Recording all{.kind = "NCCL log"};
-  std::map<std::string, int> order, said;  // ranks of processes: as they appear, as NCCL says
-  std::vector<std::string> process_of;     // of each call
+  std::map<std::string, int> places;  // of processes, as they appear
+  std::map<int, int> said;            // the rank of a place, as NCCL says it
   constexpr std::string_view kInfo = "NCCL INFO ", kCount = ": opCount ";
   for (std::string line; std::getline(text, line);) {
     const size_t info = line.find(kInfo);
     if (info == line.npos) continue;
-    // "host:pid:thread [device]": threads of a process are one rank, but for its devices.
-    const std::string head = line.substr(0, info);
+    // "host:pid:thread [device]", behind what others write before it: threads of a process are one
+    // rank, but for its devices.
+    const size_t device = std::min(info, line.rfind('[', info)),
+                 end_of_word = line.find_last_not_of(' ', device - 1),
+                 word = line.find_last_of(' ', end_of_word) + 1;
     const std::string process =
-        head.substr(0, head.rfind(':')) + head.substr(std::min(info, head.rfind('[')));
-    const int64_t rank = number(line, " rank ", -1),
-                  ranks = number(line, " nRanks ", number(line, " nranks ", 0));
-    if (line.find("comm 0x") != line.npos && rank >= 0 && ranks > 0 && ranks >= all.ranks) {
-      all.ranks = int(ranks);
-      said[process] = int(rank);
-    }
+        line.substr(word, line.rfind(':', end_of_word) - word) + line.substr(device, info - device);
     const size_t begin = info + kInfo.size(), end = line.find(kCount, begin);
+    const int64_t rank = number(line, " rank ", -1), type = number(line, " datatype ", -1),
+                  ranks = number(line, " nRanks ", number(line, " nranks ", 0));
+    const bool starts = line.find("comm 0x") != line.npos && rank >= 0 && ranks > 0;
+    if (!starts && end == line.npos) continue;
+    const int place = places.emplace(process, int(places.size())).first->second;
+    if (starts && ranks >= all.ranks) all.ranks = int(ranks), said[place] = int(rank);
     if (end == line.npos) continue;
-    SeenCall call{.collective = our_name(line.substr(begin, end - begin)),
-                  .elements = number(line, " count ", -1),
-                  .group = int(number(line, "[nranks=", 0))};
-    if (call.shards() && call.elements > 0)
-      call.elements = call.group > 0 ? call.elements * call.group : -1;
-    const int64_t type = number(line, " datatype ", -1);
-    if (type >= 0 && type < int64_t(std::size(kTypes))) call.dtype = kTypes[type];
-    order.emplace(process, int(order.size()));
-    process_of.push_back(process);
-    all.calls.push_back(std::move(call));
+    all.calls.emplace_back(line.substr(begin, end - begin),
+                           type >= 0 && type < std::ssize(kTypes) ? kTypes[type] : "",
+                           number(line, " count ", -1), -1, int(number(line, "[nranks=", 0)));
+    all.calls.back().rank = place;
   }
-  for (size_t i = 0; i < all.calls.size(); ++i) {
-    const bool known = said.size() >= order.size();
-    all.calls[i].rank = (known ? said : order)[process_of[i]];
-    all.steps.emplace(all.calls[i].rank, 0);
+  for (SeenCall& call : all.calls) {
+    if (said.size() == places.size()) call.rank = said[call.rank];
+    all.steps.emplace(call.rank, 0);
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 struct gzFile_s;
@@ -14,14 +15,19 @@ struct gzFile_s;
 namespace zl::cli {
 
 struct SeenCall {
+  // Of what a file has: the name of the collective and of the type in any of the formats, and [n]
+  // what goes in and comes out, -1 where the file does not say.
+  SeenCall(const std::string& name, const std::string& type, int64_t in, int64_t out = -1,
+           int group = 0);
+
+  std::string collective;  // ours ("reduce_scatter"), or the file's name where we have none
+  std::string dtype;       // ours ("f32"), or the file's; "": the file does not say
+  int64_t elements;        // [n] of the unsharded side; -1: the file does not say
+  int group;               // how many ranks take part; 0: the file does not say
+  bool is_shard = false;   // `elements` are those of one side, until the number of ranks is known
   int rank = -1;           // -1: the file does not say
   int step = -1;           // from 0; -1: outside all steps
-  std::string collective;  // ours ("reduce_scatter"), or the file's name where we have none
-  int64_t elements = -1;   // [n] of the unsharded side; -1: the file does not say
-  std::string dtype;       // ours ("f32"), or the file's; "": the file does not say
-  int group = 0;           // how many ranks take part; 0: the file does not say
   double time = 0;
-  bool shards() const { return collective == "all_gather" || collective == "reduce_scatter"; }
 };
 
 struct Recording {
@@ -39,6 +45,8 @@ class InputText : private std::streambuf {
   ~InputText() override;
   const std::string& path() const { return path_; }
   std::istream& stream() { return stream_; }
+  // How the rest of the file begins, without taking it; "": at its end.
+  std::string_view ahead();
   // Throws InputError if the file could not be read to its end, such as a gzip that is cut.
   void require_complete() const;
 
@@ -54,13 +62,13 @@ class InputText : private std::streambuf {
 // damaged, or if it holds no collective.
 Recording read_recording(const std::string& path);
 
+// Whether a text is JSON, perhaps behind a byte order mark. A line of a log may begin with "[0]".
+bool is_json(std::string_view text);
+
 // Of one format each.
 Recording read_json_recording(InputText& file);
 Recording read_nccl_log(std::istream& text);
 
-// Our name of a collective in any of these formats: "all_gather" for "_allgather_base_"; the name
-// itself if we have none. And of a type: "f32" for "float" and "Float".
-std::string our_name(const std::string& name);
-std::string our_type(std::string type);
+std::string our_type(std::string type);  // "f32" for "float" and "torch.float32"
 
 }  // namespace zl::cli

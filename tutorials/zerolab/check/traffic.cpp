@@ -1,13 +1,12 @@
 // zerolab check traffic: the collectives of a run beside those that are planned.
 
+#include "tutorials/zerolab/check/traffic.h"
+
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "nn/gpt.h"
 #include "tutorials/zerolab/check/commands.h"
-#include "tutorials/zerolab/check/differences.h"
-#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
@@ -18,8 +17,7 @@ using Json = nlohmann::ordered_json;
 
 struct TrafficOptions : RunOptions {
   std::vector<std::string> files;
-  const SystemKind* as = nullptr;
-  std::string units;
+  std::string as, units;
   int steps = 0;
 };
 
@@ -37,10 +35,9 @@ Recording read_files(const TrafficOptions& options, std::set<std::string>& forma
       if (call.rank < 0) call.rank = place;  // a file that does not name its rank
       all.calls.push_back(std::move(call));
     }
-    require_input(one.ranks == 0 || one.ranks == ranks ||
-                      (one.ranks < ranks && options.as->name == std::string("hsdp")),
-                  "'", path, "' is of a run of ", plural(one.ranks, "rank"), ", but --ranks says ",
-                  ranks);
+    require_input(
+        one.ranks == 0 || one.ranks == ranks || (one.ranks < ranks && options.as == "hsdp"), "'",
+        path, "' is of a run of ", plural(one.ranks, "rank"), ", but --ranks says ", ranks);
     for (const auto& [rank, steps] : one.steps) {
       const int of = rank < 0 ? place : rank;
       require_input(of < ranks && all.steps.emplace(of, steps).second, "'", path, "' is of rank ",
@@ -91,7 +88,12 @@ Json compare_all(const TrafficOptions& options, TrafficCase& c) {
       if (rank != all.steps.begin()->first) continue;
       rows = Json::array();  // of the last step of the first rank
       for (const auto& [of, r] : verdict.rows)
-        rows.push_back({{"collective", of.first}, {"purpose", of.second}}), rows.back().update(r);
+        rows.push_back({{"collective", of.first},
+                        {"purpose", of.second},
+                        {"calls", r.calls},
+                        {"planned_calls", r.planned_calls},
+                        {"elements", r.elements},
+                        {"planned_elements", r.planned_elements}});
     }
   }
   for (const auto& [d, times] : found) {
@@ -102,7 +104,7 @@ Json compare_all(const TrafficOptions& options, TrafficCase& c) {
   return {{"schema", 1},
           {"command", "check traffic"},
           {"ok", ok},
-          {"as", options.as->name},
+          {"as", options.as},
           {"ranks", c.ranks},
           {"formats", formats},
           {"steps_compared", steps},
@@ -111,42 +113,35 @@ Json compare_all(const TrafficOptions& options, TrafficCase& c) {
           {"notes", all.notes}};
 }
 
-std::string as_count(const Json& value) { return with_commas(value); }
-
-std::string traffic_text(const Json& document) {
-  std::string text =
-      str("a step of a rank, beside ", as_is(document["as"]), "\n") +
-      table_text<Json>(document["traffic_per_step"], {{"collective", "/collective", as_is<Json>},
-                                                      {"purpose", "/purpose", as_is<Json>},
-                                                      {"calls", "/calls", as_count},
-                                                      {"planned", "/planned_calls", as_count},
-                                                      {"elements", "/elements", as_count},
-                                                      {"planned", "/planned_elements", as_count}});
-  for (const Json& d : document["differences"])
-    text += (d["harmless"] ? "  harmless    " : "  difference  ") + as_is(d["text"]) + "\n";
-  for (const Json& note : document["notes"]) text += "  note        " + as_is(note) + "\n";
-  return printable(text) + (document["ok"] ? "as planned\n" : "not as planned\n");
-}
-
 int check_traffic(TrafficOptions& options) {
   if (options.files.empty()) throw UsageError("check traffic needs a FILE that a run has written");
-  if (!options.as) throw UsageError("--as is missing: what the run is meant to do, such as fsdp2");
+  if (options.as.empty())
+    throw UsageError("--as is missing: what the run is meant to do, such as fsdp2");
   if (!options.ranks) throw UsageError("--ranks is missing: the number of ranks of the run");
   if (options.units.empty() == !options.given("--model"))
     throw UsageError("say what the model is: --model NAME, or --units FILE with its parameters");
   options.source.ranks = *options.ranks;
   options.source.several_stages = true;
-  if (options.as->name == std::string("hsdp")) options.source.stage = StageKind("hsdp");
+  if (options.as == "hsdp") options.source.stage = StageKind("hsdp");
   LoadedConfig loaded = load_settings(options, *options.ranks);
   int64_t& reuse = loaded.config.overlap.max_reuse_distance;  // 0, if given, is not the default
   if (loaded.origins.contains("zero_optimization.stage3_max_reuse_distance") && reuse == 0)
     reuse = -1;
   TrafficCase c{options.units.empty() ? gpt_units(choose_model(options, loaded).model)
                                       : read_units(options.units),
-                *options.as, loaded.config, *options.ranks};
+                options.as, loaded.config, *options.ranks};
   const Json document = compare_all(options, c);
-  std::fputs((options.json ? json_text(document) : traffic_text(document)).c_str(), stdout);
-  return document["ok"] ? kFine : kFailed;
+  const auto count = [](const Json& value) { return with_commas(value); };
+  return print_comparison(document, options.json,
+                          str("a step of a rank, beside ", options.as, "\n") +
+                              table_text<Json>(document["traffic_per_step"],
+                                               {{"collective", "/collective", as_is<Json>},
+                                                {"purpose", "/purpose", as_is<Json>},
+                                                {"calls", "/calls", count},
+                                                {"planned", "/planned_calls", count},
+                                                {"elements", "/elements", count},
+                                                {"planned", "/planned_elements", count}}),
+                          document["ok"] ? "as planned\n" : "not as planned\n");
 }
 
 constexpr const char* kFooter =
@@ -166,17 +161,15 @@ void add_traffic(CLI::App& check, Invocation& invocation) {
   Flags flags(check, invocation, "traffic",
               "collectives of a run beside the planned ones; names each difference",
               [] { return check_traffic(options); });
-  std::vector<std::string> kinds;
-  std::string listed;
-  for (const SystemKind& kind : system_kinds())
-    kinds.push_back(kind.name), listed += str(" ", kind.name);
+  std::string systems;
+  for (const std::string& system : kSystems) systems += " " + system;
   flags.value(
       "FILE", "", "trace, log or flight recorder; one or more",
       [](const std::string& text) { options.files.push_back(text); }, Flags::Takes::several);
   flags.add(
       "--as", "WHAT", options.as,
-      [kinds](const std::string& text) { return &system_kinds()[choose(text, kinds)]; },
-      "what the run is meant to do:" + listed);
+      [](const std::string& text) { return kSystems[choose(text, kSystems)]; },
+      "what the run is meant to do:" + systems);
   flags.name("--units", "FILE",
              "any model: name, shape, dtype and unit per line, as units.py writes them",
              options.units);
@@ -190,12 +183,11 @@ void add_traffic(CLI::App& check, Invocation& invocation) {
   flags.footer(kFooter);
 }
 
-void add_check(CLI::App& check, Invocation& invocation) {
-  add_traffic(check, invocation);
-  add_losses(check, invocation);
-}
-
-[[maybe_unused]] const bool check_is_here = have_program("check", add_check);
+[[maybe_unused]] const bool check_is_here =
+    have_program("check", [](CLI::App& check, Invocation& invocation) {
+      add_traffic(check, invocation);
+      add_losses(check, invocation);
+    });
 
 }  // namespace
 

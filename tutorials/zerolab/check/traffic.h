@@ -1,14 +1,15 @@
 // Which collectives a step must make on each rank, one by one: zerolab's stages as
-// stages/steady_state.h declares them, and real systems as they are shipped.
+// stages/steady_state.h declares them, and real systems as they are shipped. And what a run did
+// beside that: each difference with its name.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "dist/call.h"
 #include "stages/deepspeed/config.h"
 #include "tensor/shape.h"
+#include "tutorials/zerolab/check/recording.h"
 
 namespace zl::cli {
 
@@ -55,7 +56,7 @@ struct PlannedCalls {      // of a step, that are alike
   bool sum_only = false;
   std::vector<std::string> units = {};
   int64_t planned = 0, made = 0;  // made: by the run
-  bool named = false;             // that these two differ
+  bool named = false;             // that the two differ
 
   bool is(const std::string& which, Purpose what) const {
     return collective == which && purpose == what;
@@ -72,10 +73,43 @@ struct TrafficPlan {
 };
 
 // What `check traffic --as` knows.
-struct SystemKind {
-  const char* name;
-  std::function<TrafficPlan(const CheckedModel& model, const Config& config, int ranks)> plan;
+inline const std::vector<std::string> kSystems = {
+    "ddp",         "zero1",       "zero2",      "zero3",
+    "hsdp",        "torch-ddp",   "fsdp2",      "fsdp2-no-reshard",
+    "deepspeed-1", "deepspeed-2", "deepspeed-3"};
+TrafficPlan plan_traffic(const std::string& system, const CheckedModel& model, const Config& config,
+                         int ranks);
+
+// ---- what a run did beside it ------------------------------------------------------------------
+
+// Whether it is harmless, because it changes neither results nor volume by itself; one sentence.
+using Difference = std::pair<bool, std::string>;
+
+struct CountedCalls {  // of a rank and step; elements of the unsharded side
+  int64_t calls = 0, planned_calls = 0, elements = 0, planned_elements = 0;
 };
-const std::vector<SystemKind>& system_kinds();
+struct TrafficVerdict {
+  // By collective and purpose; "other": the plan does not explain it.
+  std::map<std::pair<std::string, std::string>, CountedCalls> rows;
+  std::vector<Difference> differences;
+  std::set<std::string> notes;  // what is as planned, but not obvious
+};
+
+struct TrafficCase {
+  CheckedModel model;
+  std::string system;  // of kSystems
+  const Config& config;
+  int ranks;
+  bool marked = false;  // the file marks its steps
+  TrafficPlan plan = plan_traffic(system, model, config, ranks);
+};
+TrafficVerdict compare_traffic(const TrafficCase& c, const std::vector<SeenCall>& calls);
+
+// Takes the units as the collectives of the run show them, where that explains sizes that the plan
+// does not know: weights are transposed, two units are one, a module is a unit, a parameter is
+// there twice. Each adds its sentence.
+void fit_units(TrafficCase& c, const std::vector<SeenCall>& calls, TrafficVerdict& verdict);
+
+std::string list_of(const std::vector<std::string>& names);  // "root, h.0 and h.1"
 
 }  // namespace zl::cli
