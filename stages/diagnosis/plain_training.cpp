@@ -140,7 +140,7 @@ double PlainTraining::backward(int64_t a, int r) {
   Tape tape;
   UnitObserver none;
   const Var loss = model_->loss(&tape, none, upload(spec_, batch, rows, memory_));
-  const double value = kernel::read(loss.value(), 0);
+  const double value = kernel::read(loss.value());
   Tensor seed = Tensor::empty(memory_, MemoryUse::activation, {1}, loss.value().dtype());
   kernel::fill(loss_scale_, seed);
   tape.backward(loss, seed);
@@ -197,7 +197,7 @@ double PlainTraining::squared_norm() const {
     for (const FlatLayout::UnitRange& u : layout_.units()) {
       const int64_t n = u.partition.shard();
       kernel::sum_of_squares(gradient_.slice(u.begin + r * n, {n}), square);
-      of_rank += kernel::read(square, 0);
+      of_rank += kernel::read(square);
     }
     sum += of_rank;
   }

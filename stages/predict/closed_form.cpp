@@ -8,6 +8,7 @@
 #include "stages/variants/groups.h"
 #include "tensor/backend.h"
 #include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 
 namespace zl {
 namespace {

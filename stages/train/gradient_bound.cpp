@@ -7,6 +7,7 @@
 
 #include "stages/schedule/step_schedule.h"
 #include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 
 namespace zl {
 namespace {
