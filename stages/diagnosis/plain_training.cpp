@@ -92,7 +92,8 @@ std::unique_ptr<FlatOptimizer> PlainTraining::new_optimizer() {
                       .frozen = !piece.parameter->requires_grad});
   }
   if (!groups.empty()) groups.back().end = layout_.size();
-  return make_optimizer(memory_, layout_.size(), o.precision, o.optimizer, std::move(groups));
+  return std::make_unique<FlatOptimizer>(memory_, layout_.size(), o.precision, o.optimizer,
+                                         std::move(groups));
 }
 
 Tensor PlainTraining::zeros(MemoryUse use, Dtype type) {
