@@ -92,8 +92,7 @@ std::unique_ptr<FlatOptimizer> PlainTraining::new_optimizer() {
                       .frozen = !piece.parameter->requires_grad});
   }
   if (!groups.empty()) groups.back().end = layout_.size();
-  return std::make_unique<FlatOptimizer>(memory_, layout_.size(), o.precision, o.optimizer,
-                                         std::move(groups));
+  return std::make_unique<FlatOptimizer>(memory_, layout_.size(), o.precision, o.optimizer, groups);
 }
 
 Tensor PlainTraining::zeros(MemoryUse use, Dtype type) {

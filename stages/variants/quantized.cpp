@@ -3,8 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "stages/stage_file.h"
-
 namespace zl {
 namespace {
 
@@ -19,8 +17,6 @@ Work both(Work codes, Work scales, std::function<void()> then) {
 int64_t groups_of(int64_t n) { return (n + Quantized::kGroup - 1) / Quantized::kGroup; }
 
 }  // namespace
-
-static_assert(Quantized::kGroup == UnitCall::kScaleGroup);
 
 Quantized new_quantized(Memory& memory, const Shape& shape, int bits) {
   const int64_t rows = shape[0], n = shape[1];
