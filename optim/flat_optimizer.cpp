@@ -159,9 +159,9 @@ void FlatOptimizer::skip_update(const Memory& parameters, const Tensor& gradient
     buffers = new_swap_buffers(stored_, memory_, swap_);
     n = std::min(n, swap_plan(swap_, numel_).chunk);
   }
-  Tensor p;
+  Tensor p, g;  // in the order of update()
   if (&parameters != &memory_) p = Tensor::empty(memory_, MemoryUse::workspace, {n}, parameters_);
-  const Tensor g = in_this_memory(gradients.slice(0, {n}));
+  if (&gradients.memory() != &memory_) g = in_this_memory(gradients.slice(0, {n}));
 }
 
 OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters) {
