@@ -50,10 +50,17 @@ Tensor statistics(const Tensor& t, Shape shape) {
                        compute_type(t.dtype()));
 }
 
-// The gradient buffer of `target`, for kernels that only add. A parameter's buffer exists and holds
-// a sum; a new one is cleared.
+// The gradient buffer of `target`, for kernels that compute all gradients; scratch without one.
+GradientSlot slot_or_scratch(const GradientTarget& target, const Shape& shape,
+                             const Tensor& beside) {
+  if (target) return Tape::slot(target, shape, beside);
+  return {activation_like(beside, shape), Write::set};
+}
+
+// The same for kernels that only add. A parameter's buffer exists and holds a sum; a new one is
+// cleared.
 Tensor accumulation_buffer(const GradientTarget& target, const Shape& shape, const Tensor& beside) {
-  GradientSlot slot = Tape::slot(target, shape, beside);
+  GradientSlot slot = slot_or_scratch(target, shape, beside);
   if (slot.write == Write::set) kernel::fill(0, slot.tensor);
   return slot.tensor;
 }
@@ -156,17 +163,9 @@ Var layer_norm(const Var& x, const Var& weight, const Var& bias, Output output, 
     return y;
   };
   const auto backward = [x, weight, to_bias = bias.target(), mean, rstd](Tensor dy) {
-    // The kernel computes all three gradients. Those that are not needed go to scratch.
-    const auto buffer = [&dy](const GradientTarget& target) {
-      if (target) return accumulation_buffer(target, {dy.dim(-1)}, dy);
-      const Tensor scratch = activation_like(dy, {dy.dim(-1)});
-      kernel::fill(0, scratch);
-      return scratch;
-    };
-    const Tensor dweight = buffer(weight.target()), dbias = buffer(to_bias);
-    const GradientSlot dx = x.needs_gradient()
-                                ? Tape::slot(x.target(), x.value().shape(), dy)
-                                : GradientSlot{activation_like(dy, dy.shape()), Write::set};
+    const Tensor dweight = accumulation_buffer(weight.target(), {dy.dim(-1)}, dy),
+                 dbias = accumulation_buffer(to_bias, {dy.dim(-1)}, dy);
+    const GradientSlot dx = slot_or_scratch(x.target(), x.value().shape(), dy);
     kernel::layer_norm_backward({x.value(), weight.value(), mean, rstd}, dy,
                                 {dx.tensor, dx.write, dweight, dbias});
   };

@@ -45,12 +45,9 @@ constexpr std::pair<const char*, GptConfig> kNamed[] = {
 };
 }  // namespace
 
-const std::vector<std::string>& gpt_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const auto& [name, config] : kNamed) list.emplace_back(name);
-    return list;
-  }();
+std::vector<std::string> gpt_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, config] : kNamed) names.emplace_back(name);
   return names;
 }
 

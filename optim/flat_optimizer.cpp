@@ -69,12 +69,14 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
 
 void FlatOptimizer::add_state(const char* name, MemoryUse use) {
   const Dtype type = compute_type(parameters_);
-  stored_.push_back(swap_.disk ? new_swapped(*swap_.disk, use, numel_, type)
-                               : Tensor::zeros(memory_, use, {numel_}, type));
+  stored_.push_back(swap_.disk  // where a new part of the file is zeros
+                        ? Tensor::empty(*swap_.disk, use, {swap_plan(swap_, numel_).stored}, type)
+                        : Tensor::zeros(memory_, use, {numel_}, type));
   state_.push_back({name, stored_.back().slice(0, {numel_})});
 }
 
-Tensor FlatOptimizer::workspace_like(const Tensor& t) const {
+Tensor FlatOptimizer::in_this_memory(const Tensor& t) const {
+  if (&t.memory() == &memory_) return t;
   return Tensor::empty(memory_, MemoryUse::workspace, t.shape(), t.dtype());
 }
 
@@ -86,47 +88,44 @@ void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, do
           parameters.numel(), " of ", name(parameters.dtype()), " by ", gradients.numel(),
           " gradients");
   ++steps_;
-  if (!is_swapped()) return update_range({0, parameters, gradients, stored_}, lr, gradient_scale);
-  update_swapped(stored_, memory_, swap_, [&](int64_t begin, const std::vector<Tensor>& chunks) {
-    const int64_t n = std::min(chunks[0].numel(), numel_ - begin);
-    Range range{begin, parameters.slice(begin, {n}), gradients.slice(begin, {n}), {}};
-    for (const Tensor& chunk : chunks) range.state.push_back(chunk.slice(0, {n}));
-    update_range(std::move(range), lr, gradient_scale);
-  });
+  const auto copy = [](const Tensor& from, const Tensor& to) {
+    if (&from.memory() != &to.memory()) kernel::copy(from, to);
+  };
+  const auto update_chunk = [&](int64_t begin, const std::vector<Tensor>& state) {
+    const int64_t n = state.empty() ? numel_ : std::min(state[0].numel(), numel_ - begin);
+    const Tensor p = parameters.slice(begin, {n}), g = gradients.slice(begin, {n});
+    const Tensor own_p = in_this_memory(p), own_g = in_this_memory(g);
+    // With a master copy and nothing frozen, this writes every parameter and reads none.
+    if (!master_.defined() || std::ranges::any_of(groups_, &ParameterGroup::frozen)) copy(p, own_p);
+    copy(g, own_g);
+    update_groups(begin, own_p, own_g, state, lr, gradient_scale);
+    copy(own_p, p);
+  };
+  if (is_swapped())
+    update_swapped(stored_, memory_, swap_, update_chunk);
+  else
+    update_chunk(0, stored_);
 }
 
-void FlatOptimizer::update_range(Range range, double lr, float gradient_scale) {
-  const Tensor parameters = range.parameters, gradients = range.gradients;
-  const bool copy_parameters = in_other_memory(parameters);
-  const bool copy_gradients = in_other_memory(gradients);
-  if (copy_parameters) range.parameters = workspace_like(parameters);
-  if (copy_gradients) range.gradients = workspace_like(gradients);
-  const bool frozen = std::ranges::any_of(groups_, &ParameterGroup::frozen);
-  // With a master copy and nothing frozen, this writes every parameter and reads none.
-  const bool reads_parameters = !master_.defined() || frozen;
-  if (copy_parameters && reads_parameters) kernel::copy(parameters, range.parameters);
-  if (copy_gradients) kernel::copy(gradients, range.gradients);
-  update_groups(range, lr, gradient_scale);
-  if (copy_parameters) kernel::copy(range.parameters, parameters);
-}
-
-void FlatOptimizer::update_groups(const Range& range, double lr, float gradient_scale) const {
+void FlatOptimizer::update_groups(int64_t begin, const Tensor& parameters, const Tensor& gradients,
+                                  const std::vector<Tensor>& state, double lr,
+                                  float gradient_scale) const {
   const OptimizerConfig& c = config_;
   const auto correction = [&](double beta) {
     return c.bias_correction ? 1 - std::pow(beta, double(steps_)) : 1;
   };
   for (const ParameterGroup& group : groups_) {
-    const int64_t begin = std::max<int64_t>(0, group.begin - range.begin),
-                  end = std::min(group.end - range.begin, range.parameters.numel());
-    if (begin >= end || group.frozen) continue;
-    const auto part = [=](const Tensor& t) { return t.slice(begin, {end - begin}); };
-    const Tensor parameter = part(range.parameters), gradient = part(range.gradients),
-                 master = master_.defined() ? part(range.state[0]) : Tensor();
-    const size_t first = master_.defined();
+    const int64_t first = std::max<int64_t>(0, group.begin - begin),
+                  end = std::min(group.end - begin, parameters.numel());
+    if (first >= end || group.frozen) continue;
+    const auto part = [=](const Tensor& t) { return t.slice(first, {end - first}); };
+    const Tensor parameter = part(parameters), gradient = part(gradients),
+                 master = master_.defined() ? part(state[0]) : Tensor();
+    const Tensor* const moments = state.data() + master_.defined();
     if (c.kind == OptimizerKind::sgd)
       kernel::sgd({.parameter = parameter,
                    .gradient = gradient,
-                   .momentum_buffer = c.momentum != 0 ? part(range.state[first]) : Tensor(),
+                   .momentum_buffer = c.momentum != 0 ? part(moments[0]) : Tensor(),
                    .master = master,
                    .gradient_scale = gradient_scale,
                    .lr = lr,
@@ -138,8 +137,8 @@ void FlatOptimizer::update_groups(const Range& range, double lr, float gradient_
     else
       kernel::adamw({.parameter = parameter,
                      .gradient = gradient,
-                     .exp_avg = part(range.state[first]),
-                     .exp_avg_sq = part(range.state[first + 1]),
+                     .exp_avg = part(moments[0]),
+                     .exp_avg_sq = part(moments[1]),
                      .master = master,
                      .gradient_scale = gradient_scale,
                      .lr = lr,
@@ -160,18 +159,9 @@ void FlatOptimizer::skip_update(const Memory& parameters, const Tensor& gradient
     buffers = new_swap_buffers(stored_, memory_, swap_);
     n = std::min(n, swap_plan(swap_, numel_).chunk);
   }
-  const Tensor p = &parameters != &memory_
-                       ? Tensor::empty(memory_, MemoryUse::workspace, {n}, parameters_)
-                       : Tensor();
-  const Tensor g = in_other_memory(gradients) ? workspace_like(gradients.slice(0, {n})) : Tensor();
-}
-
-std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters,
-                                              const OptimizerConfig& config,
-                                              std::vector<ParameterGroup> groups,
-                                              const Swap& swap) {
-  return std::make_unique<FlatOptimizer>(memory, numel, parameters, config, std::move(groups),
-                                         swap);
+  Tensor p, g;  // in the order of update()
+  if (&parameters != &memory_) p = Tensor::empty(memory_, MemoryUse::workspace, {n}, parameters_);
+  if (&gradients.memory() != &memory_) g = in_this_memory(gradients.slice(0, {n}));
 }
 
 OptimizerBytes optimizer_bytes(const OptimizerConfig& config, Dtype parameters) {

@@ -64,9 +64,12 @@ struct OptimizerState {
 
 class FlatOptimizer {
  public:
-  // As make_optimizer().
+  // Allocates and clears the state in `memory` (optimizer_state, master_weights). `groups` must
+  // cover [0, numel) in order; empty: config.weight_decay everywhere. With swap.disk the state is
+  // there, and `memory` holds chunks of it during an update. Throws OutOfMemory, and OutputError if
+  // the disk has no room.
   FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters, const OptimizerConfig& config,
-                std::vector<ParameterGroup> groups, const Swap& swap);
+                std::vector<ParameterGroup> groups = {}, const Swap& swap = {});
 
   // One step of all n elements. gradients (n) are first multiplied by `gradient_scale`.
   //
@@ -94,23 +97,17 @@ class FlatOptimizer {
   int64_t numel() const { return numel_; }
 
  private:
-  // Elements [begin, begin + n) of what an update touches. All tensors, (n), are in one memory.
-  struct Range {
-    int64_t begin = 0;
-    Tensor parameters, gradients;
-    std::vector<Tensor> state;  // in the order of state()
-  };
   void add_state(const char* name, MemoryUse use);  // (n) zeros
-  void update_range(Range range, double lr, float gradient_scale);
-  // The arithmetic of update(); steps() includes this step. One kernel for each group of the range
-  // whose parameters are not frozen.
+  // The arithmetic of update() for elements [begin, begin + n), whose tensors are all in this
+  // memory; steps() includes this step. `state`: in the order of state(). One kernel for each group
+  // of the range whose parameters are not frozen.
   // AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2.
   // SGD with momentum and Nesterov momentum, as in torch.optim.SGD: Sutskever et al. 2013, "On the
   // importance of initialization and momentum in deep learning", section 2.
-  void update_groups(const Range& range, double lr, float gradient_scale) const;
-
-  bool in_other_memory(const Tensor& t) const { return &t.memory() != &memory_; }
-  Tensor workspace_like(const Tensor& t) const;  // in this memory; uninitialised
+  void update_groups(int64_t begin, const Tensor& parameters, const Tensor& gradients,
+                     const std::vector<Tensor>& state, double lr, float gradient_scale) const;
+  // `t`, or uninitialised workspace of its shape if it is in another memory.
+  Tensor in_this_memory(const Tensor& t) const;
   bool is_swapped() const { return swap_.disk && !stored_.empty(); }
 
   OptimizerConfig config_;
@@ -124,16 +121,7 @@ class FlatOptimizer {
   std::vector<Tensor> stored_;  // the same tensors; on disk they are padded
 };
 
-// Allocates and clears the state in `memory` (optimizer_state, master_weights). `groups` must cover
-// [0, numel) in order; empty: config.weight_decay everywhere. With swap.disk the state is there,
-// and `memory` holds chunks of it during an update. Throws OutOfMemory, and OutputError if the disk
-// has no room.
-std::unique_ptr<FlatOptimizer> make_optimizer(Memory& memory, int64_t numel, Dtype parameters,
-                                              const OptimizerConfig& config,
-                                              std::vector<ParameterGroup> groups = {},
-                                              const Swap& swap = {});
-
-// What make_optimizer allocates per element.
+// What an optimizer allocates per element.
 struct OptimizerBytes {
   int64_t state, master;  // [B] of optimizer_state, of master_weights
 };

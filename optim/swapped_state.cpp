@@ -20,6 +20,16 @@ void wait(Transfers& transfers) {
   }
 }
 
+std::vector<Tensor> slices(const std::vector<Tensor>& tensors, int64_t begin, int64_t n) {
+  std::vector<Tensor> parts;
+  for (const Tensor& t : tensors) parts.push_back(t.slice(begin, {n}));
+  return parts;
+}
+
+void start_copies(const std::vector<Tensor>& from, const std::vector<Tensor>& to, Transfers& in) {
+  for (size_t i = 0; i < from.size(); ++i) in.push_back(kernel::start_copy(from[i], to[i]));
+}
+
 }  // namespace
 
 SwapPlan swap_plan(const Swap& swap, int64_t n) {
@@ -29,10 +39,6 @@ SwapPlan swap_plan(const Swap& swap, int64_t n) {
   plan.buffers = std::min<int64_t>(1 + swap.pipeline_read + swap.pipeline_write,
                                    (plan.stored + plan.chunk - 1) / plan.chunk);
   return plan;
-}
-
-Tensor new_swapped(Memory& disk, MemoryUse use, int64_t n, Dtype type) {
-  return Tensor::empty(disk, use, {round_up(n, kBlock)}, type);  // a new part of the file is zeros
 }
 
 SwapBuffers new_swap_buffers(const std::vector<Tensor>& stored, Memory& memory, const Swap& swap) {
@@ -46,32 +52,26 @@ SwapBuffers new_swap_buffers(const std::vector<Tensor>& stored, Memory& memory, 
 
 void update_swapped(const std::vector<Tensor>& stored, Memory& memory, const Swap& swap,
                     const UpdateChunk& update) {
-  if (stored.empty() || stored[0].numel() == 0) return;
+  if (stored[0].numel() == 0) return;
   const SwapPlan plan = swap_plan(swap, stored[0].numel());
   const int64_t chunks = (plan.stored + plan.chunk - 1) / plan.chunk;
   const SwapBuffers buffers = new_swap_buffers(stored, memory, swap);
   // By buffer; the buffers outlive them, because their destructors wait.
   std::vector<Transfers> reads(buffers.size()), writes(buffers.size());
   const auto slot = [&](int64_t k) { return size_t(k) % buffers.size(); };  // chunk k's buffer
-  const auto part = [&](const Tensor& t, int64_t begin, int64_t k) {
-    return t.slice(begin, {std::min(plan.chunk, plan.stored - k * plan.chunk)});
-  };
-  const auto on_disk = [&](int64_t k, size_t i) { return part(stored[i], k * plan.chunk, k); };
-  const auto in_memory = [&](int64_t k, size_t i) { return part(buffers[slot(k)][i], 0, k); };
+  const auto size = [&](int64_t k) { return std::min(plan.chunk, plan.stored - k * plan.chunk); };
+  const auto on_disk = [&](int64_t k) { return slices(stored, k * plan.chunk, size(k)); };
+  const auto in_memory = [&](int64_t k) { return slices(buffers[slot(k)], 0, size(k)); };
   const auto start_read = [&](int64_t k) {
     wait(writes[slot(k)]);  // a buffer is filled again when its last chunk has been written
-    for (size_t i = 0; i < stored.size(); ++i)
-      reads[slot(k)].push_back(kernel::start_copy(on_disk(k, i), in_memory(k, i)));
+    start_copies(on_disk(k), in_memory(k), reads[slot(k)]);
   };
   for (int64_t k = 0; k < chunks; ++k) {
     if (k == 0 || !swap.pipeline_read) start_read(k);
     if (swap.pipeline_read && k + 1 < chunks) start_read(k + 1);
     wait(reads[slot(k)]);
-    std::vector<Tensor> chunk;
-    for (size_t i = 0; i < stored.size(); ++i) chunk.push_back(in_memory(k, i));
-    update(k * plan.chunk, chunk);
-    for (size_t i = 0; i < stored.size(); ++i)
-      writes[slot(k)].push_back(kernel::start_copy(chunk[i], on_disk(k, i)));
+    update(k * plan.chunk, in_memory(k));
+    start_copies(in_memory(k), on_disk(k), writes[slot(k)]);
     if (!swap.pipeline_write) wait(writes[slot(k)]);
   }
   for (Transfers& last : writes) wait(last);

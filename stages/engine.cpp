@@ -48,7 +48,7 @@ double Engine::evaluate(const Forward& build) {
   stage_->memory().events().set_phase("evaluate");
   const Var loss = build(nullptr, schedule_);
   require_loss(loss, "evaluate: the function returned");
-  return kernel::read(loss.value(), 0);
+  return kernel::read(loss.value());
 }
 
 void Engine::backward(Var& loss) {

@@ -160,8 +160,9 @@ std::unique_ptr<FlatOptimizer> Stage::new_optimizer(const UnitState& u, int64_t 
     swap = options_.swap;
     swap.disk = memories_.disk;
   }
-  return make_optimizer(memory_of(MemoryUse::optimizer_state), n, options_.precision,
-                        options_.optimizer, std::move(groups), swap);
+  return std::make_unique<FlatOptimizer>(memory_of(MemoryUse::optimizer_state), n,
+                                         options_.precision, options_.optimizer, std::move(groups),
+                                         swap);
 }
 
 Tensor Stage::local_shard(const Tensor& full) const {

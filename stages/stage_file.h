@@ -52,7 +52,10 @@ struct UnitCall {
   Purpose purpose{};
   Per per = Per::never;
   Among among = Among::all;
-  int bits = 0;  // of an element as it is sent, with scales in a second call; 0: as its type
+  // Of an element as it is sent, with a scale per kScaleGroup elements of a shard in a second call;
+  // 0: as its type.
+  int bits = 0;
+  static constexpr int64_t kScaleGroup = 256;  // [n]
 };
 
 // What a variant promises relative to its parent on the same ranks and data.

@@ -21,7 +21,7 @@ void add_calls(CommunicationLog& log, const SteadyInput& in, const UnitCall& cal
   }
   // Codes fill whole bytes. Each row is a shard, and its groups have an fp32 scale each.
   const int64_t row = std::max<int64_t>(1, full / in.ranks), codes = n * call.bits / 8,
-                scales = n / row * ((row + Quantized::kGroup - 1) / Quantized::kGroup);
+                scales = n / row * ((row + UnitCall::kScaleGroup - 1) / UnitCall::kScaleGroup);
   log.add(call.collective, call.purpose, codes, codes, ranks, group);
   log.add(call.collective, Purpose::scales, scales, 4 * scales, ranks, group);
 }

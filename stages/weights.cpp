@@ -1,6 +1,5 @@
 #include "stages/weights.h"
 
-#include "stages/schedule/step_schedule.h"
 #include "tensor/kernels.h"
 
 namespace zl {
@@ -17,14 +16,6 @@ void load_weights(Stage& stage, const std::function<std::vector<float>(const Par
                       kernel::upload_floats(
                           std::span(full).subspan(size_t(piece.first), size_t(piece.count)), part);
                     });
-  }
-}
-
-void visit_parameters(Stage& stage, const VisitParameter& visit) {
-  for (UnitState& u : stage.units()) {
-    unshard(stage, u);
-    for (const Parameter* p : u.unit->parameters) visit(*p, p->data);
-    reshard(stage, u);
   }
 }
 

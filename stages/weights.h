@@ -12,11 +12,10 @@ namespace zl {
 // std::invalid_argument if the number of values is wrong.
 void load_weights(Stage& stage, const std::function<std::vector<float>(const Parameter&)>& values);
 
-// Both call `visit` with each full parameter, unit by unit, and unshard where needed. Every rank
-// must call them, between steps. The tensor is valid during the call only.
+// Calls `visit` with each full parameter in full precision, the master weights where there are any,
+// unit by unit, and gathers where needed. Every rank must call it, between steps. The tensor is
+// valid during the call only.
 using VisitParameter = std::function<void(const Parameter&, const Tensor& full)>;
-void visit_parameters(Stage& stage, const VisitParameter& visit);
-// In full precision: the master weights where there are any.
 void visit_weights(Stage& stage, const VisitParameter& visit);
 
 }  // namespace zl

@@ -1,5 +1,9 @@
-// The kernels of one kind of device. tensor/reference/ says what they compute, tensor/cpu/ and
-// tensor/cuda/ must agree with it, and the meta backend does nothing.
+// The kernels of one kind of device. The class Backend has every kernel in its textbook form, by
+// plain loops and matrix products: the specification. A file of tensor/reference/ begins with the
+// formulas and their source; the class below lists the files in reading order. tensor/cpu/ computes
+// the same fast, tensor/cuda/ on a GPU, and the meta backend does nothing. The tests compare them.
+// Optimizers, sums of squares, ordered sums, casts and embedding_backward have the same bits in all
+// three. The others agree within the rounding of their sums.
 //
 // Only tensor/kernels.cpp calls the kernels: kernel::matmul and its siblings check shapes, take
 // workspace from the Memory and append an event. A kernel never allocates, and does not repeat
@@ -81,16 +85,6 @@ struct SgdUpdate {
   bool nesterov = false, first_step = false;  // the first step copies the gradient into the buffer
 };
 
-// Rows whose elements are stored as whole numbers times a scale, one for each group of 256 elements
-// from the row's start. Dettmers et al. 2022 (arXiv:2110.02861), section 2.1, with linear steps.
-struct Quantized {
-  static constexpr int64_t kGroup = 256;  // [n]
-  int bits = 8;                           // of an element: 8 (-127 … 127) or 4 (-7 … 7)
-  Tensor codes;   // (R, n) u8; with 4 bits (R, n / 2), the first of two elements in the low half
-  Tensor scales;  // (R, ceil(n / 256)) f32
-  int largest() const { return bits == 8 ? 127 : 7; }
-};
-
 // Sums elements [begin, end) over the ranks' buffers, in the order of `buffers`, and writes the
 // result into the same elements of each of `results`, which may be some of the buffers. Accumulates
 // in fp32 (fp64 for f64, modulo 2^32 for i32), divides once for a mean, then rounds to the type.
@@ -140,107 +134,134 @@ class Transfer {
   virtual void wait() = 0;
 };
 
+// A class for another device overrides every kernel: those below take the addresses of tensors as
+// addresses of the host, and refuse tensors that the host cannot read.
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual const char* name() const = 0;
+  virtual const char* name() const { return "reference"; }
   virtual bool holds_data() const { return true; }        // false on meta
   virtual bool host_addressable() const { return true; }  // whether the host may read its memory
+
+  // ---- tensor/reference/host_memory.cpp
 
   // [B] The size of the segments that Memory divides into blocks (tensor/block_pool.h). 0: each
   // block has its own segment, which is given back when the block is released.
   virtual int64_t segment() const { return 0; }
   // A segment from the system or from a GPU's driver, aligned to 64 bytes on the CPU, to 256 on a
   // GPU; null if there is no memory left. Called by Memory's pool only.
-  virtual void* allocate(int64_t bytes) = 0;
+  virtual void* allocate(int64_t bytes);
   // Returns when work that was enqueued before and uses the segment has ended.
-  virtual void release(void* segment, int64_t bytes) noexcept = 0;
+  virtual void release(void* segment, int64_t bytes) noexcept;
   // Makes every element of every type in the block NaN (tests).
-  virtual void poison(void* block, int64_t bytes) noexcept = 0;
+  virtual void poison(void* block, int64_t bytes) noexcept;
 
   // [B] The workspace of a kernel for these dimensions, which are listed at each kernel below.
-  virtual int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const = 0;
+  virtual int64_t workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const;
 
   // [n] The length of the stored rows of logits with n columns. A GPU's matrix units need rows that
   // begin at multiples of 16 bytes, and vocabularies have odd sizes. See matmul for the padding.
   virtual int64_t padded_columns(int64_t n) const { return n; }
 
-  // Data movement. copy casts between float types.
-  virtual void fill(double value, const Tensor& out) = 0;
-  virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  // ---- elementwise.cpp: what a storage type is
+
+  // copy casts between float types.
+  virtual void fill(double value, const Tensor& out);
+  virtual void copy(const Tensor& from, const Tensor& to);
   // As copy() without a cast. The default copies at once.
   virtual std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to);
-  virtual void upload(const void* host, const Tensor& to) = 0;  // to.bytes() bytes
-  virtual void download(const Tensor& from, void* host) = 0;
+  // to.bytes() bytes of the host's memory, which may be reused when a call has returned.
+  virtual void upload(const void* host, const Tensor& to);
+  virtual void download(const Tensor& from, void* host);
   // As download(), after the earlier work of the compute stream, but without waiting for it.
   virtual std::unique_ptr<HostCopy> start_download(const Tensor& from);
   // How often the host has waited for the device: download, large upload, synchronize().
   virtual int64_t host_waits() const { return 0; }
+  // Element i is number first + i of the stream, times the deviation, plus the mean.
   virtual void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
-                      const Tensor& out) = 0;
+                      const Tensor& out);
 
-  // Elementwise.
-  virtual void add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;  // y may be a
-  virtual void accumulate(const Tensor& from, const Tensor& into) = 0;  // casts if the types differ
-  virtual void divide(double divisor, const Tensor& x) = 0;  // in place, in the compute type
-  virtual void gelu(const Tensor& x, const Tensor& y) = 0;
+  virtual void add(const Tensor& a, const Tensor& b, const Tensor& y);  // y may be a
+  virtual void accumulate(const Tensor& from, const Tensor& into);      // casts if the types differ
+  virtual void divide(double divisor, const Tensor& x);  // in place, in the compute type
+
+  // ---- gelu.cpp
+
+  // The tanh form. All tensors have one type and size.
+  virtual void gelu(const Tensor& x, const Tensor& y);
   // dx may be dy if it is set.
-  virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write) = 0;
+  virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write);
 
-  // Matrices. dims: M, N, K of (M, K)(K, N) -> (M, N). The bias (N) is added to every row; it may
-  // be undefined, and is with Write::add. The rows of out, and of a, may be as long as
-  // padded_columns says: the padding of out becomes -infinity, which a softmax ignores; that of a
-  // is not read.
+  // ---- matmul.cpp, with product.h
+
+  // dims: M, N, K of (M, K)(K, N) -> (M, N). The bias (N) is added to every row; it may be
+  // undefined, and is with Write::add. The rows of out, and of a, may be as long as padded_columns
+  // says: the padding of out becomes -infinity, which a softmax ignores; that of a is not read.
   virtual void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write,
-                      const Tensor& workspace) = 0;
+                      const Tensor& workspace);
   // (M, N) -> (N), added to out. dims: M, N
-  virtual void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) = 0;
+  virtual void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace);
 
-  // Layers.
+  // ---- layer_norm.cpp
+
+  // x, weight and bias give y; mean and rstd are written too.
   virtual void layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
-                          const Tensor& y) = 0;
+                          const Tensor& y);
   // dims: R, C
   virtual void layer_norm_backward(const LayerNormSaved&, const Tensor& dy,
-                                   const LayerNormGradients&, const Tensor& workspace) = 0;
-  virtual void attention(const AttentionSaved&, const Tensor& workspace) = 0;  // dims: B, T, H, D
+                                   const LayerNormGradients&, const Tensor& workspace);
+
+  // ---- attention.cpp
+
+  // Causal attention of each head: qkv gives y; log_sum_exp is written too. dims: B, T, H, D
+  virtual void attention(const AttentionSaved&, const Tensor& workspace);
+  // dqkv is overwritten. dims: B, T, H, D
   virtual void attention_backward(const AttentionSaved&, const Tensor& dy, const Tensor& dqkv,
-                                  const Tensor& workspace) = 0;  // dims: B, T, H, D
+                                  const Tensor& workspace);
+
+  // ---- embedding.cpp
+
   // ids (R), table (V, C), y (R, C)
-  virtual void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
+  virtual void embedding(const Tensor& ids, const Tensor& table, const Tensor& y);
   // A token's rows of dy are summed in order; dtable gets the sum once. dims: R, V, C
   virtual void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
-                                  const Tensor& workspace) = 0;
+                                  const Tensor& workspace);
   // x (B, T, C), table (at least T, C)
-  virtual void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;
+  virtual void add_positions(const Tensor& x, const Tensor& table, const Tensor& y);
   // dtable is added to. dims: B, T, C
   virtual void add_positions_backward(const Tensor& dy, const Tensor& dtable,
-                                      const Tensor& workspace) = 0;
+                                      const Tensor& workspace);
+
+  // ---- cross_entropy.cpp
+
   // loss = the mean over rows. logits (R, V), targets (R), loss (1) compute type. dims: R
   virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
-                             const Tensor& workspace) = 0;
+                             const Tensor& workspace);
   // dlogits = dloss / R * (softmax(logits) - onehot(targets)); dlogits may be the logits.
   virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets,
-                                      const Tensor& dloss, const Tensor& dlogits) = 0;
+                                      const Tensor& dloss, const Tensor& dlogits);
 
-  // Optimizer.
-  virtual void adamw(const AdamWUpdate&) = 0;
-  virtual void sgd(const SgdUpdate&) = 0;
+  // ---- optimizer.cpp, with tensor/optimizer_math.h
+
+  // In place. An element's new value depends on that element alone.
+  virtual void adamw(const AdamWUpdate&);
+  virtual void sgd(const SgdUpdate&);
+
+  // ---- sums.cpp: sums whose order is part of the contract
+
   // out[i] (f64) = the sum of squares of xs[i], in fp64, in one fixed order: blocks of 1,024 from
   // the start, each in lanes; lanes and blocks are added pairwise. All xs have one type.
   // dims: the elements of each
   virtual void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
-                               const Tensor& workspace) = 0;
+                               const Tensor& workspace);
   // The same sum of each block: x (n), out (ceil(n / 1024)) f64.
-  virtual void squares_of_blocks(const Tensor& x, const Tensor& out) = 0;
-
-  // Block quantisation, for communication; see kernels.h. x: (R, n).
-  virtual void quantize(const Tensor& x, const Quantized& to) = 0;
-  virtual void dequantize(const Quantized& from, const Tensor& x, Write write) = 0;
+  virtual void squares_of_blocks(const Tensor& x, const Tensor& out);
 
   // Between ranks that are threads (dist/threads/thread_communicator.cpp), in the communication
   // stream. The buffers may belong to any rank.
-  virtual void ordered_sum(const OrderedSum& sum) = 0;
-  virtual void move_bytes(const void* from, void* to, int64_t bytes) = 0;
+  virtual void ordered_sum(const OrderedSum& sum);
+  // Between the memories of any two ranks of one kind of device.
+  virtual void move_bytes(const void* from, void* to, int64_t bytes);
 
   // Order between streams, also those of different backends. A null event is done already.
   virtual std::shared_ptr<const StreamEvent> record_event(Stream) { return nullptr; }
@@ -260,6 +281,7 @@ class Backend {
   double seconds(const std::function<void()>& work) { return timing(Stream::compute, work)(); }
 };
 
+Backend& reference_backend();  // stateless; never destroyed
 Backend& cpu_backend();
 // Holds no data and computes nothing. Answers workspace queries as the given kind of device, which
 // this machine need not have. Never destroyed.

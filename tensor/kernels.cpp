@@ -15,15 +15,18 @@ void record(const char* what, const Tensor& out, int64_t operations,
 }
 
 void require_same(const char* what, const Tensor& a, const Tensor& b) {
-  require(a.numel() == b.numel() && a.dtype() == b.dtype(), what, ": ", in_words(a.shape()), " ",
-          name(a.dtype()), " does not match ", in_words(b.shape()), " ", name(b.dtype()));
+  require(a.numel() == b.numel() && a.dtype() == b.dtype(), what, ": ", a, " does not match ", b);
+}
+
+// `t`, which the message calls `which`, has n elements of this type.
+void require_is(const char* what, const char* which, const Tensor& t, int64_t n, Dtype type) {
+  require(t.numel() == n && t.dtype() == type, what, ": ", which, " must be ", n, " elements of ",
+          name(type), ", not ", t);
 }
 
 // t: n statistics of the rows of a tensor of type `rows`.
 void require_statistics(const char* what, const Tensor& t, int64_t n, Dtype rows) {
-  const Dtype type = compute_type(rows);
-  require(t.numel() == n && t.dtype() == type, what, ": row statistics must be ", n,
-          " elements of ", name(type), ", not ", in_words(t.shape()), " ", name(t.dtype()));
+  require_is(what, "row statistics", t, n, compute_type(rows));
 }
 
 // The kernel's workspace, in the memory of `out`; undefined if it needs none.
@@ -106,16 +109,12 @@ void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const 
 
 void matmul_bias(const Tensor& a, const Tensor& b, Transpose tb, const Tensor& bias,
                  const Tensor& out) {
-  require(bias.numel() == out.dim(-1) && bias.dtype() == out.dtype(), "matmul_bias: a bias of ",
-          in_words(bias.shape()), " ", name(bias.dtype()), " does not fit rows of ",
-          in_words(out.shape()), " ", name(out.dtype()));
+  require_is("matmul_bias", "the bias", bias, out.dim(-1), out.dtype());
   checked_matmul({a, Transpose::no}, {b, tb}, bias, out, Write::set);
 }
 
 void sum_rows(const Tensor& x, const Tensor& out) {
-  require(out.numel() == x.dim(-1) && out.dtype() == x.dtype(), "sum_rows: rows of ",
-          in_words(x.shape()), " ", name(x.dtype()), " do not fit into ", in_words(out.shape()),
-          " ", name(out.dtype()));
+  require_is("sum_rows", "out", out, x.dim(-1), x.dtype());
   record("sum_rows", out, x.numel(), {&x, &out});
   out.backend().sum_rows(x, out, workspace(KernelId::sum_rows, {x.rows(), x.dim(-1)}, out));
 }
@@ -123,10 +122,8 @@ void sum_rows(const Tensor& x, const Tensor& out) {
 void layer_norm(const LayerNormSaved& s, const Tensor& bias, double eps, const Tensor& y) {
   const int64_t c = s.x.dim(-1);
   require_same("layer_norm", s.x, y);
-  require(s.weight.numel() == c && bias.numel() == c && s.weight.dtype() == y.dtype() &&
-              bias.dtype() == y.dtype(),
-          "layer_norm: weight ", in_words(s.weight.shape()), " and bias ", in_words(bias.shape()),
-          " must be (", c, ") of ", name(y.dtype()));
+  require_is("layer_norm", "the weight", s.weight, c, y.dtype());
+  require_is("layer_norm", "the bias", bias, c, y.dtype());
   require_statistics("layer_norm", s.mean, s.x.rows(), y.dtype());
   require_statistics("layer_norm", s.rstd, s.x.rows(), y.dtype());
   record("layer_norm", y, 8 * y.numel(), {&s.x, &s.weight, &bias, &s.mean, &s.rstd, &y});
@@ -155,8 +152,7 @@ AttentionDims attention_dims(const char* what, const AttentionSaved& s) {
   const int64_t B = s.qkv.dim(0), T = s.qkv.dim(1), C = s.qkv.dim(2) / 3;
   require(s.heads > 0 && C % s.heads == 0, what, ": ", C, " channels cannot be split into ",
           s.heads, " heads");
-  require(s.y.numel() == B * T * C && s.y.dtype() == s.qkv.dtype(), what, ": y must be (", B, ", ",
-          T, ", ", C, "), not ", in_words(s.y.shape()));
+  require_is(what, "y", s.y, B * T * C, s.qkv.dtype());
   require_statistics(what, s.log_sum_exp, B * s.heads * T, s.qkv.dtype());
   return {B, T, s.heads, C / s.heads};
 }
@@ -252,10 +248,8 @@ void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const T
 namespace {
 void require_state(const char* what, const Tensor& state, const char* which,
                    const Tensor& parameter) {
-  require(!state.defined() || (state.numel() == parameter.numel() &&
-                               state.dtype() == compute_type(parameter.dtype())),
-          what, ": ", which, " has ", state.numel(), " elements of ", name(state.dtype()), " for ",
-          parameter.numel(), " parameters of ", name(parameter.dtype()));
+  if (state.defined())
+    require_is(what, which, state, parameter.numel(), compute_type(parameter.dtype()));
 }
 }  // namespace
 
@@ -288,9 +282,7 @@ void sgd(const SgdUpdate& u) {
 void sum_of_squares(const Tensor& x, const Tensor& out) { sums_of_squares({&x, 1}, out); }
 
 void sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
-  require(out.numel() == int64_t(xs.size()) && out.dtype() == Dtype::f64,
-          "sums_of_squares: out must be ", xs.size(), " of f64, not ", in_words(out.shape()), " ",
-          name(out.dtype()));
+  require_is("sums_of_squares", "out", out, int64_t(xs.size()), Dtype::f64);
   std::vector<int64_t> sizes;
   int64_t operations = 0, bytes = out.bytes();
   for (const Tensor& x : xs) {
@@ -307,36 +299,9 @@ void sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
 
 void squares_of_blocks(const Tensor& x, const Tensor& out) {
   const int64_t blocks = (x.numel() + kSquaresBlock - 1) / kSquaresBlock;
-  require(out.numel() == blocks && out.dtype() == Dtype::f64, "squares_of_blocks: out must be ",
-          blocks, " of f64, not ", in_words(out.shape()), " ", name(out.dtype()));
+  require_is("squares_of_blocks", "out", out, blocks, Dtype::f64);
   record("squares_of_blocks", out, 2 * x.numel(), {&x, &out});
   out.backend().squares_of_blocks(x, out);
-}
-
-namespace {
-void require_quantized(const char* what, const Quantized& q, const Tensor& x) {
-  const int64_t rows = x.rows(), n = x.dim(-1),
-                groups = (n + Quantized::kGroup - 1) / Quantized::kGroup;
-  require((q.bits == 8 || q.bits == 4) && n % 2 == 0, what, ": rows of ", n, " elements in ",
-          q.bits, " bits; rows are even, and bits 8 or 4");
-  require(q.codes.dtype() == Dtype::u8 && q.codes.numel() == rows * n * q.bits / 8 &&
-              q.scales.dtype() == Dtype::f32 && q.scales.numel() == rows * groups,
-          what, ": ", in_words(x.shape()), " elements need ", rows * n * q.bits / 8,
-          " u8 codes and ", rows * groups, " f32 scales, not ", q.codes.numel(), " ",
-          name(q.codes.dtype()), " and ", q.scales.numel(), " ", name(q.scales.dtype()));
-}
-}  // namespace
-
-void quantize(const Tensor& x, const Quantized& to) {
-  require_quantized("quantize", to, x);
-  record("quantize", to.codes, 3 * x.numel(), {&x, &to.codes, &to.scales});
-  to.codes.backend().quantize(x, to);
-}
-
-void dequantize(const Quantized& from, const Tensor& x, Write write) {
-  require_quantized("dequantize", from, x);
-  record("dequantize", x, x.numel(), {&from.codes, &from.scales, &x});
-  x.backend().dequantize(from, x, write);
 }
 
 }  // namespace zl::kernel

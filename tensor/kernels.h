@@ -30,23 +30,23 @@ std::vector<T> download(const Tensor& from);
 // The same for fp32 on the host and any float type in the tensor.
 void upload_floats(std::span<const float> host, const Tensor& to);
 std::vector<float> download_floats(const Tensor& from);
-// A copy of f32 or f64 to the host that is in flight; on meta it is `on_meta` for each element. Of
-// either type wait() returns f64.
+// A copy of f32 or f64 to the host that is in flight; on meta all elements are 0. Of either type
+// wait() returns f64.
 class Download {
  public:
   Download() = default;
   const std::vector<double>& wait();  // by element; waits for the device at most once
 
  private:
-  friend Download start_download(const Tensor& from, double on_meta);
+  friend Download start_download(const Tensor& from);
   std::unique_ptr<HostCopy> copy_;
   bool is_f32_ = false;
   std::vector<double> values_;
 };
 // Starts a download after all earlier work of the device, without waiting.
-Download start_download(const Tensor& from, double on_meta = 0);
-// The value of a scalar. On meta it is `on_meta`, so that a dry run takes the full path of a step.
-double read(const Tensor& scalar, double on_meta);
+Download start_download(const Tensor& from);
+// The value of a scalar; 0 on meta.
+double read(const Tensor& scalar);
 // Elements [first, first + numel) of the normal stream.
 void normal(const NormalStream& stream, int64_t first, const Tensor& out);
 
@@ -100,14 +100,5 @@ void sums_of_squares(std::span<const Tensor> xs, const Tensor& out);
 // The sum of squares of every 1,024 elements: x (n), out (ceil(n / 1024)) f64.
 inline constexpr int64_t kSquaresBlock = 1024;  // [n]
 void squares_of_blocks(const Tensor& x, const Tensor& out);
-
-// Block quantisation of x (R, n), n even: scale = max |x| of the group / 127 or / 7, or 0 if all
-// are 0; code = x / scale, rounded half to even. Then |x - code * scale| <= scale / 2, but for the
-// rounding of these fp32 operations, less than 2^-15 of that. A group with an element that is not
-// finite gets a scale that is not, and none of its elements comes back finite. x has any float
-// type; an f64 is rounded to fp32 first.
-void quantize(const Tensor& x, const Quantized& to);
-// x = code * scale, or added to x.
-void dequantize(const Quantized& from, const Tensor& x, Write write = Write::set);
 
 }  // namespace zl::kernel

@@ -51,6 +51,10 @@ Tensor Tensor::view(Shape shape) const {
   return slice(0, std::move(shape));
 }
 
+std::ostream& operator<<(std::ostream& out, const Tensor& t) {
+  return out << in_words(t.shape()) << ' ' << name(t.dtype());
+}
+
 void* Tensor::host_address() const {
   require(defined(), "data() of an undefined tensor");
   const Backend& b = backend();

@@ -80,6 +80,9 @@ class Tensor {
   Dtype dtype_ = Dtype::f32;
 };
 
+// "(2, 3) f32": the shape and the type, for messages.
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
+
 // Allocates an activation of shape `shape` in the memory and the dtype of `t`. Uninitialised.
 inline Tensor activation_like(const Tensor& t, Shape shape) {
   return Tensor::empty(t.memory(), MemoryUse::activation, std::move(shape), t.dtype());

@@ -61,9 +61,8 @@ void copy(const Tensor& from, const Tensor& to) {
 }
 
 std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) {
-  require(from.numel() == to.numel() && from.dtype() == to.dtype(),
-          "start_copy: ", in_words(from.shape()), " ", name(from.dtype()), " does not match ",
-          in_words(to.shape()), " ", name(to.dtype()));
+  require(from.numel() == to.numel() && from.dtype() == to.dtype(), "start_copy: ", from,
+          " does not match ", to);
   to.memory().append_kernel("transfer", from.bytes() + to.bytes());
   count_move(from, to);
   return copying_backend(from, to).start_copy(from, to);
@@ -71,8 +70,7 @@ std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) {
 
 void accumulate(const Tensor& from, const Tensor& into) {
   require(from.numel() == into.numel() && is_float(from.dtype()) && is_float(into.dtype()),
-          "accumulate: ", in_words(from.shape()), " ", name(from.dtype()), " cannot be added to ",
-          in_words(into.shape()), " ", name(into.dtype()));
+          "accumulate: ", from, " cannot be added to ", into);
   if (&from.memory() != &into.memory()) return accumulate(copy_to_memory_of(into, from), into);
   into.memory().append_kernel("accumulate", from.bytes() + into.bytes(), into.numel());
   into.backend().accumulate(from, into);
@@ -81,8 +79,7 @@ void accumulate(const Tensor& from, const Tensor& into) {
 template <class T>
 void upload(std::span<const T> host, const Tensor& to) {
   require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(),
-          " elements of ", name(dtype_of<T>), " do not fit into ", to_string(to.shape()), " ",
-          name(to.dtype()));
+          " elements of ", name(dtype_of<T>), " do not fit into ", to);
   to.memory().append_kernel("upload", to.bytes());
   to.backend().upload(host.data(), to);
 }
@@ -97,12 +94,12 @@ std::vector<T> download(const Tensor& from) {
   return host;
 }
 
-Download start_download(const Tensor& from, double on_meta) {
+Download start_download(const Tensor& from) {
   Download started;
   started.is_f32_ = from.dtype() == Dtype::f32;
   require(started.is_f32_ || from.dtype() == Dtype::f64,
           "start_download: the values are f32 or f64, not ", name(from.dtype()));
-  started.values_.assign(size_t(from.numel()), on_meta);
+  started.values_.resize(size_t(from.numel()));
   if (!from.backend().holds_data()) return started;
   from.memory().append_kernel("download", from.bytes());
   started.copy_ = from.backend().start_download(from);
@@ -130,22 +127,17 @@ ZL_INSTANTIATE(f16)
 ZL_INSTANTIATE(int32_t)
 #undef ZL_INSTANTIATE
 
-double read(const Tensor& scalar, double on_meta) {
+double read(const Tensor& scalar) {
   require(scalar.numel() == 1 && (scalar.dtype() == Dtype::f32 || scalar.dtype() == Dtype::f64),
-          "read: a scalar is one element of f32 or f64, not ", to_string(scalar.shape()), " ",
-          name(scalar.dtype()));
-  if (!scalar.backend().holds_data()) return on_meta;
+          "read: a scalar is one element of f32 or f64, not ", scalar);
+  if (!scalar.backend().holds_data()) return 0;
   return scalar.dtype() == Dtype::f32 ? double(download<float>(scalar)[0])
                                       : download<double>(scalar)[0];
 }
 
 void upload_floats(std::span<const float> host, const Tensor& to) {
-  for_float_type(to.dtype(), [&]<class T>(T) {
-    if constexpr (std::is_same_v<T, float>) return upload<float>(host, to);
-    std::vector<T> cast(host.size());
-    for (size_t i = 0; i < host.size(); ++i) cast[i] = T(host[i]);
-    upload<T>(cast, to);
-  });
+  for_float_type(to.dtype(),
+                 [&]<class T>(T) { upload<T>(std::vector<T>(host.begin(), host.end()), to); });
 }
 
 std::vector<float> download_floats(const Tensor& from) {

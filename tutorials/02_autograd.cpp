@@ -30,8 +30,8 @@ void micrograd(Lesson& lesson, Memory& memory) {
   on.tape.backward(g.var, on.scalar(1));
   lesson.number("contributions", on.contributions, on.uses, "uses of a and b in the forward pass");
   lesson.number("g", g.value, 24.7041, 5e-5, "micrograd's README, which has four decimals");
-  lesson.number("a_gradient", kernel::read(pa.grad, 0), 138.8338, 5e-5, "likewise");
-  lesson.number("b_gradient", kernel::read(pb.grad, 0), 645.5773, 5e-5, "likewise");
+  lesson.number("a_gradient", kernel::read(pa.grad), 138.8338, 5e-5, "likewise");
+  lesson.number("b_gradient", kernel::read(pb.grad), 645.5773, 5e-5, "likewise");
 }
 
 // Observes the hooks that the backward pass runs. The gradients of a unit are final when backward

@@ -48,14 +48,14 @@ inline Number op(const std::string& what, double value,
   std::string entry = str("  ", name, name.size() < 3 ? "   = " : "  = ", what);
   entry.resize(22, ' ');
   const auto backward = [&on, entry, value, inputs](const Tensor& gradient) {
-    const double g = kernel::read(gradient, 0);  // final: all uses of this value came before
+    const double g = kernel::read(gradient);  // final: all uses of this value came before
     on.lesson.say(entry + decimal(value) + decimal(g));
     for (const auto& [input, derivative] : inputs) {
       Tape::accumulate(input.var.target(), on.scalar(g * derivative));
       const Parameter* p = input.var.target().parameter;
       if (p)
         on.lesson.say(str(std::string(40, ' '), "contribution ", ++on.contributions, ", to ",
-                          p->name, ": now", decimal(kernel::read(p->grad, 0))));
+                          p->name, ": now", decimal(kernel::read(p->grad))));
     }
   };
   return {on, on.tape.record(on.scalar(value), backward), value, name};

@@ -38,12 +38,12 @@ inline double after_steps(Memory& memory, Dtype type, bool master, int steps, do
   const auto one = [&](Dtype t) { return Tensor::empty(memory, MemoryUse::parameter, {1}, t); };
   const Tensor weight = one(master ? type : Dtype::f32), gradient = one(weight.dtype()),
                in_16_bits = one(type);
-  const auto sgd = make_optimizer(memory, 1, weight.dtype(), {.kind = OptimizerKind::sgd});
+  FlatOptimizer sgd(memory, 1, weight.dtype(), {.kind = OptimizerKind::sgd});
   kernel::fill(1, weight);
   kernel::fill(-update, gradient);
-  if (master) kernel::fill(1, sgd->master());
+  if (master) kernel::fill(1, sgd.master());
   for (int step = 0; step < steps; ++step) {
-    sgd->update(weight, gradient, 1, 1);
+    sgd.update(weight, gradient, 1, 1);
     if (master) continue;
     kernel::copy(weight, in_16_bits);
     kernel::copy(in_16_bits, weight);

@@ -9,7 +9,6 @@
 #include "nn/gpt.h"
 #include "stages/engine.h"
 #include "tensor/kernels.h"
-#include "tensor/reference/reference_backend.h"
 
 using namespace zl;
 

@@ -92,7 +92,7 @@ std::unique_ptr<FlatOptimizer> PlainTraining::new_optimizer() {
                       .frozen = !piece.parameter->requires_grad});
   }
   if (!groups.empty()) groups.back().end = layout_.size();
-  return make_optimizer(memory_, layout_.size(), o.precision, o.optimizer, std::move(groups));
+  return std::make_unique<FlatOptimizer>(memory_, layout_.size(), o.precision, o.optimizer, groups);
 }
 
 Tensor PlainTraining::zeros(MemoryUse use, Dtype type) {
@@ -140,7 +140,7 @@ double PlainTraining::backward(int64_t a, int r) {
   Tape tape;
   UnitObserver none;
   const Var loss = model_->loss(&tape, none, upload(spec_, batch, rows, memory_));
-  const double value = kernel::read(loss.value(), 0);
+  const double value = kernel::read(loss.value());
   Tensor seed = Tensor::empty(memory_, MemoryUse::activation, {1}, loss.value().dtype());
   kernel::fill(loss_scale_, seed);
   tape.backward(loss, seed);
@@ -197,7 +197,7 @@ double PlainTraining::squared_norm() const {
     for (const FlatLayout::UnitRange& u : layout_.units()) {
       const int64_t n = u.partition.shard();
       kernel::sum_of_squares(gradient_.slice(u.begin + r * n, {n}), square);
-      of_rank += kernel::read(square, 0);
+      of_rank += kernel::read(square);
     }
     sum += of_rank;
   }

@@ -28,8 +28,7 @@ double sum_over_blocks(Stage& stage) {
     kernel::copy(of_unit, squares.slice(at, {blocks_of(u)}));
     at += blocks_of(u);
   }
-  RankNumbers numbers(stage.comm(), stage.memory(), squares, {"gradient norm", Purpose::norm},
-                      1.0 / double(blocks * ranks));
+  RankNumbers numbers(stage.comm(), stage.memory(), squares, {"gradient norm", Purpose::norm});
   squares = {};
   const std::vector<double>& all = numbers.wait();
   double sum = 0;
@@ -55,8 +54,7 @@ double gradient_norm(Stage& stage) {
   const Tensor sum = Tensor::zeros(memory, MemoryUse::workspace, {1}, Dtype::f64);
   kernel::sum_rows(of_units, sum);
   Communicator& group = stage.shard_group();  // each shard counts once, also if others hold it too
-  RankNumbers squares(group, stage.memory(), sum, {"gradient norm", Purpose::norm},
-                      1.0 / group.size());  // a dry run's norm is 1, so that it updates
+  RankNumbers squares(group, stage.memory(), sum, {"gradient norm", Purpose::norm});
   return std::sqrt(squares.wait_for_sum());
 }
 
@@ -93,7 +91,7 @@ double NonfiniteSearch::code() {
     for (const Partition::Piece& piece : u.partition.pieces(begin, shard.numel())) {
       const Tensor square = Tensor::empty(shard.memory(), MemoryUse::workspace, {1}, Dtype::f64);
       kernel::sum_of_squares(shard.slice(piece.at, {piece.count}), square);
-      if (std::isfinite(kernel::read(square, 0))) continue;
+      if (std::isfinite(kernel::read(square))) continue;
       const auto& all = stage_.parameters();
       return -double(std::ranges::find(all, piece.parameter) - all.begin() + 1);
     }

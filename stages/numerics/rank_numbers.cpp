@@ -13,16 +13,15 @@ Tensor of_this_rank(const Communicator& comm, const Tensor& all) {
 
 }  // namespace
 
-RankNumbers::RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name,
-                         double on_meta)
-    : all_(of_all_ranks(comm, memory, mine.numel())), on_meta_(on_meta) {
+RankNumbers::RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name)
+    : all_(of_all_ranks(comm, memory, mine.numel())) {
   kernel::copy(mine, of_this_rank(comm, all_));
   gathered_ = comm.all_gather(all_, name);
 }
 
 RankNumbers::RankNumbers(Communicator& comm, Memory& memory, std::span<const double> mine,
                          CallName name)
-    : all_(of_all_ranks(comm, memory, int64_t(mine.size()))), on_meta_(mine.empty() ? 0 : mine[0]) {
+    : all_(of_all_ranks(comm, memory, int64_t(mine.size()))) {
   kernel::upload<double>(mine, of_this_rank(comm, all_));
   gathered_ = comm.all_gather(all_, name);
 }
@@ -33,7 +32,7 @@ RankNumbers::RankNumbers(Communicator& comm, Memory& memory, double mine, CallNa
 void RankNumbers::start_download() {
   if (!all_.defined()) return;
   gathered_.wait();
-  numbers_ = kernel::start_download(all_, on_meta_);
+  numbers_ = kernel::start_download(all_);
   all_ = {};
 }
 

@@ -12,9 +12,9 @@ namespace zl {
 class RankNumbers {
  public:
   // Starts the all-gather of this rank's numbers, of which every rank has the same count. Every
-  // rank must make it. A dry run's numbers are all `on_meta`.
-  RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name,
-              double on_meta);  // mine: (n) f64
+  // rank must make it. `mine` may be changed when the constructor has returned. A dry run's numbers
+  // are all 0.
+  RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name);  // (n) f64
   RankNumbers(Communicator& comm, Memory& memory, std::span<const double> mine, CallName name);
   RankNumbers(Communicator& comm, Memory& memory, double mine, CallName name);
   RankNumbers() = default;  // none
@@ -27,7 +27,6 @@ class RankNumbers {
  private:
   Tensor all_;     // (ranks * n) f64, until the copy has started
   Work gathered_;  // behind all_, so that it is destroyed first
-  double on_meta_ = 0;
   kernel::Download numbers_;
 };
 

@@ -140,7 +140,7 @@ void add_moves(Prediction& p, const PredictionInput& in) {
 
 // [n] Of the scales of `rows` rows of n elements.
 int64_t scales(int64_t rows, int64_t n) {
-  return rows * ((n + Quantized::kGroup - 1) / Quantized::kGroup);
+  return rows * ((n + UnitCall::kScaleGroup - 1) / UnitCall::kScaleGroup);
 }
 
 // [B] What the reduction of a unit takes in zero3_qgz (Passes::reduction): what is sent and what is

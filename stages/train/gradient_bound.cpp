@@ -26,7 +26,7 @@ Grain grain(const Options& o) {
 
 constexpr double kConversions = 8;  // to and from the types of communication and accumulation
 
-constexpr size_t kGroup = size_t(Quantized::kGroup);
+constexpr size_t kGroup = size_t(UnitCall::kScaleGroup);
 constexpr double kSmallestScale = std::numeric_limits<float>::min();
 
 // Infinite if one of them is not finite.

@@ -7,10 +7,10 @@
 
 #include "nn/data/windows.h"
 #include "stages/weights.h"
+#include "tensor/backend.h"
 #include "tensor/kernels.h"
 #include "tensor/printable.h"
 #include "tensor/random.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 
@@ -172,7 +172,7 @@ std::function<RankBackends(int rank)> on_gpus(std::vector<int> gpus, GpuOptions 
 void use_reference(TrainingSpec& spec) {
   spec.reference = true;
   spec.backends = [](int) {
-    return RankBackends{std::make_unique<ReferenceBackend>(), std::make_unique<ReferenceBackend>()};
+    return RankBackends{std::make_unique<Backend>(), std::make_unique<Backend>()};
   };
 }
 

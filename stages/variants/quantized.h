@@ -5,7 +5,7 @@
 #include <string>
 
 #include "dist/communicator.h"
-#include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 
 namespace zl {
 

@@ -2,11 +2,11 @@
 // defines the kernels of one family; tensor/cuda/ has files of the same names.
 #pragma once
 
-#include "tensor/reference/reference_backend.h"
+#include "tensor/backend.h"
 
 namespace zl {
 
-class CpuBackend : public ReferenceBackend {
+class CpuBackend : public Backend {
  public:
   const char* name() const override { return "cpu"; }
 
@@ -67,10 +67,6 @@ class CpuBackend : public ReferenceBackend {
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
                        const Tensor& workspace) override;
   void squares_of_blocks(const Tensor& x, const Tensor& out) override;
-
-  // quantize.cpp
-  void quantize(const Tensor& x, const Quantized& to) override;
-  void dequantize(const Quantized& from, const Tensor& x, Write write) override;
 
   // ordered_sum.cpp
   void ordered_sum(const OrderedSum& sum) override;

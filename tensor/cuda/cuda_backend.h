@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tensor/platform/gpus.h"
+#include "tensor/platform/quantize.h"
 
 #ifdef ZEROLAB_CUDA_ON_CPU  // a second copy, which the tests run on the CPU
 #define ZEROLAB_CUDA cuda_on_cpu
@@ -24,7 +25,7 @@ namespace zl::ZEROLAB_CUDA {
 class Blas;
 class PinnedBlocks;
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public QuantizeKernels {
  public:
   // Call on the rank's own thread. Throws std::runtime_error if GPU `device` cannot be used.
   explicit CudaBackend(int device, GpuOptions options = {});

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <future>
 
+#include "tensor/backend.h"
 #include "tensor/error.h"
 #include "tensor/io/file_calls.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
@@ -113,7 +113,7 @@ namespace {
 
 // The address of a tensor is its offset in the file plus kFirst, because no address is 0. Kernels
 // are refused: they ask for values, and the host cannot read a tensor on disk.
-class DiskBackend final : public ReferenceBackend {
+class DiskBackend final : public Backend {
  public:
   DiskBackend(const std::string& folder, FileCalls& calls) : file_(folder, calls) {}
 

@@ -3,7 +3,6 @@
 
 #include "tensor/backend.h"
 #include "tensor/cuda/workspace.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
@@ -59,8 +58,6 @@ class MetaBackend final : public Backend {
   void sgd(const SgdUpdate&) override {}
   void sums_of_squares(std::span<const Tensor>, const Tensor&, const Tensor&) override {}
   void squares_of_blocks(const Tensor&, const Tensor&) override {}
-  void quantize(const Tensor&, const Quantized&) override {}
-  void dequantize(const Quantized&, const Tensor&, Write) override {}
   void ordered_sum(const OrderedSum&) override {}
   void move_bytes(const void*, void*, int64_t) override {}
 

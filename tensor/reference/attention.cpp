@@ -28,8 +28,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/backend.h"
 #include "tensor/reference/product.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
@@ -114,7 +114,7 @@ void for_each_head(const AttentionSaved& saved, Body body) {
 
 }  // namespace
 
-void ReferenceBackend::attention(const AttentionSaved& saved, const Tensor& workspace) {
+void Backend::attention(const AttentionSaved& saved, const Tensor& workspace) {
   const int64_t T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, D = C / saved.heads;
   if (saved.y.numel() == 0) return;
   for_float_type(saved.qkv.dtype(), [&]<class S>(S) {
@@ -137,8 +137,8 @@ void ReferenceBackend::attention(const AttentionSaved& saved, const Tensor& work
   });
 }
 
-void ReferenceBackend::attention_backward(const AttentionSaved& saved, const Tensor& dy,
-                                          const Tensor& dqkv, const Tensor& workspace) {
+void Backend::attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,
+                                 const Tensor& workspace) {
   const int64_t T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, D = C / saved.heads;
   if (saved.y.numel() == 0) return;
   for_float_type(saved.qkv.dtype(), [&]<class S>(S) {

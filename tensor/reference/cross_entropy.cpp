@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/reference/reference_backend.h"
+#include "tensor/backend.h"
 
 namespace zl {
 namespace {
@@ -40,8 +40,8 @@ struct Softmax {
 
 }  // namespace
 
-void ReferenceBackend::cross_entropy(const Tensor& logits, const Tensor& targets,
-                                     const Tensor& loss, const Tensor&) {
+void Backend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                            const Tensor&) {
   for_float_type(logits.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t R = targets.numel(), V = logits.dim(-1);
@@ -55,8 +55,8 @@ void ReferenceBackend::cross_entropy(const Tensor& logits, const Tensor& targets
   });
 }
 
-void ReferenceBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
-                                              const Tensor& dloss, const Tensor& dlogits) {
+void Backend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
+                                     const Tensor& dloss, const Tensor& dlogits) {
   for_float_type(logits.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t R = targets.numel(), V = logits.dim(-1);

@@ -3,12 +3,12 @@
 // A tensor of type T is stored in T and computed in F = Compute<T>: fp32, or fp64 for f64. A kernel
 // converts what it reads to F, computes there, and rounds once, when it writes: T(F). bf16 and f16
 // round to nearest even (tensor/dtype.h).
+#include "tensor/backend.h"
 #include "tensor/random.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 
-void ReferenceBackend::fill(double value, const Tensor& out) {
+void Backend::fill(double value, const Tensor& out) {
   if (out.dtype() == Dtype::i32) {
     for (int32_t& element : out.data<int32_t>()) element = int32_t(value);
     return;
@@ -19,7 +19,7 @@ void ReferenceBackend::fill(double value, const Tensor& out) {
 }
 
 // Tensors of one type may be overlapping ranges of one storage.
-void ReferenceBackend::copy(const Tensor& from, const Tensor& to) {
+void Backend::copy(const Tensor& from, const Tensor& to) {
   if (from.dtype() == to.dtype()) return move_bytes(from.address(), to.address(), to.bytes());
   for_float_type(from.dtype(), [&]<class S>(S) {
     for_float_type(to.dtype(), [&]<class T>(T) {
@@ -32,8 +32,8 @@ void ReferenceBackend::copy(const Tensor& from, const Tensor& to) {
 
 // Element i is number first + i of the stream: Box & Muller 1958 on Philox's bits
 // (tensor/random.h).
-void ReferenceBackend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
-                              double deviation, const Tensor& out) {
+void Backend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
+                     const Tensor& out) {
   const PhiloxStream numbers{seed, stream};
   for_float_type(out.dtype(), [&]<class T>(T) {
     uint64_t index = uint64_t(first);
@@ -42,7 +42,7 @@ void ReferenceBackend::normal(uint64_t seed, uint64_t stream, int64_t first, dou
   });
 }
 
-void ReferenceBackend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
+void Backend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto left = a.data<T>(), right = b.data<T>(), sum = y.data<T>();
@@ -50,7 +50,7 @@ void ReferenceBackend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
   });
 }
 
-void ReferenceBackend::accumulate(const Tensor& from, const Tensor& into) {
+void Backend::accumulate(const Tensor& from, const Tensor& into) {
   for_float_type(from.dtype(), [&]<class S>(S) {
     for_float_type(into.dtype(), [&]<class T>(T) {
       using F = decltype(Compute<S>() + Compute<T>());  // the wider of the two
@@ -61,7 +61,7 @@ void ReferenceBackend::accumulate(const Tensor& from, const Tensor& into) {
   });
 }
 
-void ReferenceBackend::divide(double divisor, const Tensor& x) {
+void Backend::divide(double divisor, const Tensor& x) {
   for_float_type(x.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     for (T& element : x.data<T>()) element = T(F(element) / F(divisor));

@@ -10,7 +10,7 @@
 // added to the table once: a token that occurs a thousand times is rounded once.
 #include <algorithm>
 
-#include "tensor/reference/reference_backend.h"
+#include "tensor/backend.h"
 
 namespace zl {
 namespace {
@@ -24,7 +24,7 @@ int64_t checked_id(std::span<const int32_t> ids, int64_t row, int64_t V) {
 
 }  // namespace
 
-void ReferenceBackend::embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
+void Backend::embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
   const int64_t R = ids.numel(), V = table.rows(), C = y.dim(-1);
   for_float_type(y.dtype(), [&]<class T>(T) {
     const T* const rows = table.data<T>().data();
@@ -34,8 +34,8 @@ void ReferenceBackend::embedding(const Tensor& ids, const Tensor& table, const T
 }
 
 // Workspace: the sum of one token's rows (C).
-void ReferenceBackend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
-                                          const Tensor& workspace) {
+void Backend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable,
+                                 const Tensor& workspace) {
   const std::span<const int32_t> id = ids.data<int32_t>();
   const int64_t R = ids.numel(), V = dtable.rows(), C = dy.dim(-1);
   for (int64_t r = 0; r < R; ++r) checked_id(id, r, V);
@@ -54,7 +54,7 @@ void ReferenceBackend::embedding_backward(const Tensor& ids, const Tensor& dy, c
   });
 }
 
-void ReferenceBackend::add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
+void Backend::add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto in = x.data<T>(), position = table.data<T>(), out = y.data<T>();
@@ -63,8 +63,7 @@ void ReferenceBackend::add_positions(const Tensor& x, const Tensor& table, const
   });
 }
 
-void ReferenceBackend::add_positions_backward(const Tensor& dy, const Tensor& dtable,
-                                              const Tensor&) {
+void Backend::add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor&) {
   for_float_type(dtable.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto terms = dy.data<T>(), to = dtable.data<T>();

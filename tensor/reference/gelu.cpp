@@ -11,7 +11,7 @@
 // x^3 must not overflow: |x| < 1e12 in fp32.
 #include <cmath>
 
-#include "tensor/reference/reference_backend.h"
+#include "tensor/backend.h"
 
 namespace zl {
 namespace {
@@ -36,7 +36,7 @@ F slope(F x) {
 
 }  // namespace
 
-void ReferenceBackend::gelu(const Tensor& in, const Tensor& out) {
+void Backend::gelu(const Tensor& in, const Tensor& out) {
   for_float_type(out.dtype(), [&]<class T>(T) {
     const auto x = in.data<T>(), y = out.data<T>();
     for (size_t i = 0; i < y.size(); ++i) {
@@ -46,8 +46,8 @@ void ReferenceBackend::gelu(const Tensor& in, const Tensor& out) {
   });
 }
 
-void ReferenceBackend::gelu_backward(const Tensor& in, const Tensor& gradient, const Tensor& out,
-                                     Write write) {
+void Backend::gelu_backward(const Tensor& in, const Tensor& gradient, const Tensor& out,
+                            Write write) {
   for_float_type(out.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto x = in.data<T>(), dy = gradient.data<T>(), dx = out.data<T>();

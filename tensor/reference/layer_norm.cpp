@@ -16,7 +16,7 @@
 // changes no y.
 #include <cmath>
 
-#include "tensor/reference/reference_backend.h"
+#include "tensor/backend.h"
 
 namespace zl {
 namespace {
@@ -30,8 +30,8 @@ auto sum_over(int64_t n, Term term) {
 
 }  // namespace
 
-void ReferenceBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
-                                  const Tensor& y) {
+void Backend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
+                         const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t C = saved.weight.numel(), R = saved.mean.numel();
@@ -51,8 +51,8 @@ void ReferenceBackend::layer_norm(const LayerNormSaved& saved, const Tensor& bia
   });
 }
 
-void ReferenceBackend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& gradient,
-                                           const LayerNormGradients& out, const Tensor&) {
+void Backend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& gradient,
+                                  const LayerNormGradients& out, const Tensor&) {
   for_float_type(gradient.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const int64_t C = saved.weight.numel(), R = saved.mean.numel();

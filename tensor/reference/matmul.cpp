@@ -12,8 +12,8 @@
 // bf16 and f16 are converted to fp32, multiplied there, and the result is rounded once.
 #include <type_traits>
 
+#include "tensor/backend.h"
 #include "tensor/reference/product.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
@@ -43,8 +43,8 @@ void add_to_every_row(const T* bias, const Matrix<F>& m) {
 
 }  // namespace
 
-void ReferenceBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out,
-                              Write write, const Tensor& workspace) {
+void Backend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
+                     const Tensor& workspace) {
   if (out.numel() == 0) return;
   for_float_type(out.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
@@ -58,7 +58,7 @@ void ReferenceBackend::matmul(Factor a, Factor b, const Tensor& bias, const Tens
 }
 
 // The rows are added in their order; their sum is added to `out` once.
-void ReferenceBackend::sum_rows(const Tensor& x, const Tensor& out, const Tensor&) {
+void Backend::sum_rows(const Tensor& x, const Tensor& out, const Tensor&) {
   for_float_type(out.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto rows = x.data<T>(), sums = out.data<T>();

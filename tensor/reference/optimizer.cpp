@@ -8,8 +8,8 @@
 //
 // An update of one element needs that element alone. tensor/optimizer_math.h has it for all three
 // backends: it is short, and sharing it makes their bits equal.
+#include "tensor/backend.h"
 #include "tensor/optimizer_math.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
@@ -18,7 +18,7 @@ void* address(const Tensor& t) { return t.address(); }
 
 }  // namespace
 
-void ReferenceBackend::adamw(const AdamWUpdate& u) {
+void Backend::adamw(const AdamWUpdate& u) {
   for_update_types(u, address, [&](auto weights, const auto* gradient) {
     using F = typename decltype(weights)::F;
     const AdamWElement<F> element(u, address(u.exp_avg), address(u.exp_avg_sq));
@@ -26,7 +26,7 @@ void ReferenceBackend::adamw(const AdamWUpdate& u) {
   });
 }
 
-void ReferenceBackend::sgd(const SgdUpdate& u) {
+void Backend::sgd(const SgdUpdate& u) {
   for_update_types(u, address, [&](auto weights, const auto* gradient) {
     using F = typename decltype(weights)::F;
     const SgdElement<F> element(u, address(u.momentum_buffer));

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "tensor/backend.h"
 #include "tensor/kernels.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl {
 namespace {
@@ -62,8 +62,7 @@ void add_in_order(const OrderedSum& what) {
 
 }  // namespace
 
-void ReferenceBackend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
-                                       const Tensor&) {
+void Backend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out, const Tensor&) {
   for (size_t i = 0; i < xs.size(); ++i)
     for_float_type(xs[i].dtype(), [&]<class T>(T) {
       const std::span<const T> x = xs[i].data<T>();
@@ -72,14 +71,14 @@ void ReferenceBackend::sums_of_squares(std::span<const Tensor> xs, const Tensor&
     });
 }
 
-void ReferenceBackend::squares_of_blocks(const Tensor& x, const Tensor& out) {
+void Backend::squares_of_blocks(const Tensor& x, const Tensor& out) {
   for_float_type(x.dtype(), [&]<class T>(T) {
     for (size_t b = 0; b < out.data<double>().size(); ++b)
       out.data<double>()[b] = squares_of_tree(std::span<const T>(x.data<T>()), b, 1);
   });
 }
 
-void ReferenceBackend::ordered_sum(const OrderedSum& what) {
+void Backend::ordered_sum(const OrderedSum& what) {
   // The sum and the mean of one value are the value, which is in place.
   if (what.buffers.size() < 2 && what.added < 2) return;
   if (what.dtype == Dtype::i32) return add_in_order<int32_t>(what);

@@ -22,13 +22,14 @@ struct Subfolder {
 // do, so that the tutorials may include every mechanism but those of the stages.
 const std::vector<Subfolder> subfolders = {
     {"tensor/cpu", "tutorials/.*"},
-    {"tensor/reference", "tensor/(cpu|meta)/.*|tensor/io/disk\\.cpp|stages/train/.*|tutorials/.*"},
+    {"tensor/reference", "tensor/reference/.*"},
     {"tensor/cuda", "tensor/(cuda/attention|meta)/.*"},  // a dry run asks for workspaces
     {"tensor/cuda/attention", "tensor/cuda/attention\\.cu"},
     {"tensor/io",
      "nn/(data|formats)/.*|stages/(checkpoint|deepspeed|offload|train|predict/clock)/.*|tutorials/"
      ".*"},
-    {"tensor/platform", "tensor/(cpu|cuda)/.*|dist/(nccl|mpi)/.*|stages/train/.*|tutorials/.*"},
+    {"tensor/platform",
+     "tensor/(cpu|cuda)/.*|dist/(nccl|mpi)/.*|stages/(variants|train)/.*|tutorials/.*"},
 
     {"nn/data", "stages/train/.*|tutorials/.*"},
     {"nn/formats", "tutorials/.*"},

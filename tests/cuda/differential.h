@@ -11,7 +11,6 @@
 
 #include "tensor/backend.h"
 #include "tensor/random.h"
-#include "tensor/reference/reference_backend.h"
 #include "tests/device.h"
 #include "tests/pairwise.h"
 

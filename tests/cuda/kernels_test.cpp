@@ -6,6 +6,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <functional>
 
+#include "tensor/platform/quantize.h"
 #include "tests/cuda/differential.h"
 
 using namespace zl;

@@ -215,9 +215,9 @@ TEST_CASE("parameters that do not decay are updated apart from their neighbours"
   const Tensor p = Tensor::zeros(gpu.memory, MemoryUse::parameter, {96}, Dtype::f32),
                g = Tensor::zeros(gpu.memory, MemoryUse::gradient, {96}, Dtype::f32);
   const auto launches_of = [&](double of_the_second) {
-    const auto optimizer = make_optimizer(gpu.memory, 96, Dtype::f32, {},
-                                          {{0, 32, 0.1}, {32, 64, of_the_second}, {64, 96, 0.1}});
-    return counted(gpu, [&] { optimizer->update(p, g, 0.01, 1); }).kernels;
+    FlatOptimizer optimizer(gpu.memory, 96, Dtype::f32, {},
+                            {{0, 32, 0.1}, {32, 64, of_the_second}, {64, 96, 0.1}});
+    return counted(gpu, [&] { optimizer.update(p, g, 0.01, 1); }).kernels;
   };
   CHECK(launches_of(0.1) == 1);
   CHECK(launches_of(0) == 3);

@@ -34,9 +34,9 @@ struct Updates {
   // elements.
   Tensor run(int64_t begin, int64_t n, int64_t from) const {
     const Tensor p = start(), own = p.slice(begin, {n});
-    const auto optimizer = make_optimizer(bench.memory, n, type, config);
-    if (optimizer->master().defined()) kernel::copy(own, optimizer->master());
-    for (const Tensor& g : gradients) optimizer->update(own, g.slice(from, {n}), 0.01, 0.7f);
+    FlatOptimizer optimizer(bench.memory, n, type, config);
+    if (optimizer.master().defined()) kernel::copy(own, optimizer.master());
+    for (const Tensor& g : gradients) optimizer.update(own, g.slice(from, {n}), 0.01, 0.7f);
     return p;
   }
 };
@@ -95,9 +95,9 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
 
   const Updates updates(bench, config, Dtype::f32);
   const Tensor p = updates.start();
-  const auto together = make_optimizer(bench.memory, kWhole, Dtype::f32, config, ranges);
-  for (const Tensor& g : updates.gradients) together->update(p, g, 0.01, 0.7f);
-  CHECK(together->steps() == 3);  // one call is one step, for any number of ranges
+  FlatOptimizer together(bench.memory, kWhole, Dtype::f32, config, ranges);
+  for (const Tensor& g : updates.gradients) together.update(p, g, 0.01, 0.7f);
+  CHECK(together.steps() == 3);  // one call is one step, for any number of ranges
   for (const ParameterGroup& r : ranges) {
     Updates alone = updates;
     alone.config.weight_decay = r.weight_decay;
@@ -112,7 +112,7 @@ TEST_CASE("decay ranges give the bits of an optimizer per range", "[optim]") {
 TEST_CASE("decay ranges must cover the range in order", "[optim]") {
   Workbench bench;
   const auto make = [&](std::vector<ParameterGroup> ranges) {
-    make_optimizer(bench.memory, 10, Dtype::f32, {}, std::move(ranges));
+    FlatOptimizer(bench.memory, 10, Dtype::f32, {}, std::move(ranges));
   };
   CHECK_NOTHROW(make({{0, 4, 0.1}, {4, 4, 0}, {4, 10, 0}}));
   CHECK_THROWS_WITH(make({{0, 4, 0.1}, {5, 10, 0}}), ContainsSubstring("must begin at 4"));
@@ -145,11 +145,11 @@ TEST_CASE(
   // A step of 1e-5 is rounded away in a 1 of bf16 or f16, but the master copy accumulates 1,000
   // steps.
   const Tensor p = bench.tensor({1}, {1}, type), g = bench.tensor({1}, {1}, type);
-  const auto optimizer = make_optimizer(bench.memory, 1, type, {.kind = OptimizerKind::sgd});
-  if (optimizer->master().defined()) kernel::copy(p, optimizer->master());
-  optimizer->update(p, g, 1e-5, 1);
+  FlatOptimizer optimizer(bench.memory, 1, type, {.kind = OptimizerKind::sgd});
+  if (optimizer.master().defined()) kernel::copy(p, optimizer.master());
+  optimizer.update(p, g, 1e-5, 1);
   CHECK(values(p)[0] == 1);
-  for (int i = 1; i < 1000; ++i) optimizer->update(p, g, 1e-5, 1);
+  for (int i = 1; i < 1000; ++i) optimizer.update(p, g, 1e-5, 1);
   CHECK(std::abs(values(p)[0] - 0.99) < 0x1p-8);
   CHECK(values(p)[0] < 1);
 }
@@ -164,14 +164,14 @@ TEST_CASE("state and master copy cost the bytes that optimizer_bytes says, and s
   const OptimizerBytes bytes = optimizer_bytes(config, type);
   const MemoryLedger& ledger = bench.memory.ledger();
   {
-    const auto optimizer = make_optimizer(bench.memory, 1001, type, config);
+    FlatOptimizer optimizer(bench.memory, 1001, type, config);
     CHECK(ledger.live(MemoryUse::optimizer_state) == 1001 * bytes.state);
     CHECK(ledger.live(MemoryUse::master_weights) == 1001 * bytes.master);
-    CHECK(optimizer->steps() == 0);
-    CHECK(optimizer->numel() == 1001);
+    CHECK(optimizer.steps() == 0);
+    CHECK(optimizer.numel() == 1001);
     const int64_t before = ledger.peak_total();
     const Tensor p = Tensor::zeros(bench.memory, MemoryUse::parameter, {1001}, type);
-    optimizer->update(p, p, 0.1, 1);  // zero gradients move nothing
+    optimizer.update(p, p, 0.1, 1);  // zero gradients move nothing
     CHECK(largest(values(p)) == 0);
     CHECK(ledger.peak_total() == before + p.bytes());  // an update allocates nothing
   }
@@ -191,25 +191,25 @@ TEST_CASE("an optimizer that does not fit throws OutOfMemory and leaves nothing"
   Workbench bench;
   const int64_t k = GENERATE(1, 2, 3);
   bench.memory.fail_at(k);
-  CHECK_THROWS_AS(make_optimizer(bench.memory, 100, Dtype::bf16, {}), OutOfMemory);
+  CHECK_THROWS_AS(FlatOptimizer(bench.memory, 100, Dtype::bf16, {}), OutOfMemory);
   CHECK(bench.memory.ledger().live_total() == 0);
 }
 
 TEST_CASE("an update of something else than the range is refused", "[optim]") {
   Workbench bench;
-  const auto optimizer = make_optimizer(bench.memory, 10, Dtype::f32, {});
+  FlatOptimizer optimizer(bench.memory, 10, Dtype::f32, {});
   const Tensor ten = bench.normal({10}, Dtype::f32), nine = bench.normal({9}, Dtype::f32),
                wide = bench.normal({10}, Dtype::f64);
-  CHECK_THROWS_AS(optimizer->update(nine, ten, 0.1, 1), std::invalid_argument);
-  CHECK_THROWS_AS(optimizer->update(ten, nine, 0.1, 1), std::invalid_argument);
-  CHECK_THROWS_AS(optimizer->update(wide, ten, 0.1, 1), std::invalid_argument);
-  CHECK(optimizer->steps() == 0);
+  CHECK_THROWS_AS(optimizer.update(nine, ten, 0.1, 1), std::invalid_argument);
+  CHECK_THROWS_AS(optimizer.update(ten, nine, 0.1, 1), std::invalid_argument);
+  CHECK_THROWS_AS(optimizer.update(wide, ten, 0.1, 1), std::invalid_argument);
+  CHECK(optimizer.steps() == 0);
 }
 
 TEST_CASE("settings that torch refuses are refused", "[optim]") {
   Workbench bench;
   const auto make = [&](const OptimizerConfig& c) {
-    make_optimizer(bench.memory, 1, Dtype::f32, c);
+    FlatOptimizer(bench.memory, 1, Dtype::f32, c);
   };
   const auto sgd = OptimizerKind::sgd;
   CHECK_THROWS_AS(make({.beta1 = 1.0}), InputError);

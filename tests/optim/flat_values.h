@@ -28,14 +28,14 @@ inline Run run_optimizer(Workbench& bench, const OptimizerConfig& config, int64_
                          Dtype type = Dtype::f64, std::optional<Dtype> gradient = {}) {
   const Tensor p = Tensor::empty(bench.memory, MemoryUse::parameter, {n}, type);
   kernel::normal({.seed = 3}, 0, p);
-  const auto optimizer = make_optimizer(bench.memory, n, type, config);
-  if (optimizer->master().defined()) kernel::copy(p, optimizer->master());
+  FlatOptimizer optimizer(bench.memory, n, type, config);
+  if (optimizer.master().defined()) kernel::copy(p, optimizer.master());
   for (int64_t s = 0; s < steps; ++s)
-    optimizer->update(p, bench.tensor({n}, gradient_values(n, s), gradient.value_or(type)),
-                      config.lr, 1);
+    optimizer.update(p, bench.tensor({n}, gradient_values(n, s), gradient.value_or(type)),
+                     config.lr, 1);
   return {values(p),
-          optimizer->master().defined() ? values(optimizer->master()) : std::vector<double>(),
-          optimizer->steps()};
+          optimizer.master().defined() ? values(optimizer.master()) : std::vector<double>(),
+          optimizer.steps()};
 }
 
 struct Types {

@@ -121,8 +121,8 @@ TEST_CASE("under a constant gradient AdamW follows a closed form", "[optim]") {
   const int64_t steps = 100;
   const std::vector<double> g = {1, -0.5, 1e-3, -1e-6, 30}, start = {1, 2, -3, 0, 0.5};
   const Tensor p = bench.tensor({5}, start), gradient = bench.tensor({5}, g);
-  const auto optimizer = make_optimizer(bench.memory, 5, Dtype::f64, c);
-  for (int64_t s = 0; s < steps; ++s) optimizer->update(p, gradient, c.lr, 1);
+  FlatOptimizer optimizer(bench.memory, 5, Dtype::f64, c);
+  for (int64_t s = 0; s < steps; ++s) optimizer.update(p, gradient, c.lr, 1);
   std::vector<double> expected;
   const double k = 1 - c.lr * c.weight_decay, shrunk = std::pow(k, double(steps));
   for (size_t i = 0; i < 5; ++i)
@@ -137,12 +137,11 @@ TEST_CASE("a gradient scale of one half equals gradients halved beforehand, bit 
   const OptimizerKind kind = GENERATE(OptimizerKind::adamw, OptimizerKind::sgd);
   const auto run = [&](double factor, float scale) {
     const Tensor p = Tensor::zeros(bench.memory, MemoryUse::parameter, {n});
-    const auto optimizer =
-        make_optimizer(bench.memory, n, Dtype::f32, {.kind = kind, .momentum = 0.9});
+    FlatOptimizer optimizer(bench.memory, n, Dtype::f32, {.kind = kind, .momentum = 0.9});
     for (int64_t s = 0; s < 5; ++s) {
       auto g = gradient_values(n, s);
       for (double& x : g) x *= factor;
-      optimizer->update(p, bench.tensor({n}, g, Dtype::f32), 0.01, scale);
+      optimizer.update(p, bench.tensor({n}, g, Dtype::f32), 0.01, scale);
     }
     return values(p);
   };
@@ -154,8 +153,8 @@ TEST_CASE("the rate is that of the call, not of the configuration", "[optim]") {
   Workbench bench;
   const auto after = [&](double configured, double given) {
     const Tensor p = bench.tensor({3}, {1, 2, 3});
-    make_optimizer(bench.memory, 3, Dtype::f64, {.lr = configured})
-        ->update(p, bench.tensor({3}, {1, 1, 1}), given, 1);
+    FlatOptimizer(bench.memory, 3, Dtype::f64, {.lr = configured})
+        .update(p, bench.tensor({3}, {1, 1, 1}), given, 1);
     return values(p);
   };
   CHECK(after(0.1, 0.01) == after(0.5, 0.01));

@@ -52,7 +52,7 @@ struct Training {
       : bench(bench),
         type(c.type),
         parameters(Tensor::empty(bench.memory, MemoryUse::parameter, {kElements}, type)),
-        optimizer(make_optimizer(bench.memory, kElements, type, c.config)) {
+        optimizer(std::make_unique<FlatOptimizer>(bench.memory, kElements, type, c.config)) {
     kernel::normal({.seed = 3}, 0, parameters);
     if (optimizer->master().defined()) kernel::copy(parameters, optimizer->master());
   }

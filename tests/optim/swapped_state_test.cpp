@@ -69,16 +69,16 @@ Bits updated(const Settings& s, EventStream& events, Memory& memory, const Swap&
   Workbench device;
   const Tensor p = Tensor::empty(device.memory, MemoryUse::parameter, {s.n}, s.type);
   kernel::normal({.seed = 3}, 0, p);
-  const auto optimizer = make_optimizer(memory, s.n, s.type, s.config, s.groups, swap);
-  for (const OptimizerState& state : optimizer->state()) kernel::fill(0, state.tensor);
-  if (optimizer->master().defined())
-    kernel::copy(device.tensor({s.n}, values(p), optimizer->master().dtype()), optimizer->master());
+  FlatOptimizer optimizer(memory, s.n, s.type, s.config, s.groups, swap);
+  for (const OptimizerState& state : optimizer.state()) kernel::fill(0, state.tensor);
+  if (optimizer.master().defined())
+    kernel::copy(device.tensor({s.n}, values(p), optimizer.master().dtype()), optimizer.master());
   for (int64_t step = 0; step < 3; ++step) {
     events.set_phase("step");
-    optimizer->update(p, device.tensor({s.n}, gradient_values(s.n, step), s.type), 0.01, 0.5f);
+    optimizer.update(p, device.tensor({s.n}, gradient_values(s.n, step), s.type), 0.01, 0.5f);
   }
   Bits bits{{values(p)}};
-  for (const OptimizerState& state : optimizer->state()) bits.all.push_back(values(state.tensor));
+  for (const OptimizerState& state : optimizer.state()) bits.all.push_back(values(state.tensor));
   return bits;
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("an error in an update leaves nothing in flight, and passes", "[optim]
   Memory disk({}, backend, events, {.pool = Pool::disk});
   Swap swap{.disk = &disk, .sub_group_size = 1024};
   const Tensor p = Tensor::zeros(host, MemoryUse::parameter, {5000});
-  const auto optimizer = make_optimizer(host, 5000, Dtype::f32, {}, {}, swap);
-  CHECK_THROWS_WITH(optimizer->update(p, p, 0.1, 1), "of the update");
+  FlatOptimizer optimizer(host, 5000, Dtype::f32, {}, {}, swap);
+  CHECK_THROWS_WITH(optimizer.update(p, p, 0.1, 1), "of the update");
   CHECK(host.ledger().live_total() == 4 * 5000);
 }

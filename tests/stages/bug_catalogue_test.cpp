@@ -68,7 +68,7 @@ TEST_CASE(
     options.optimizer.weight_decay = 0.5;
     const auto s = make_stage(units, comm, memory, options);
     StepSchedule(*s).step({.lr = 1});  // decays by half: gradients are zero
-    visit_parameters(*s, [&](const Parameter&, const Tensor& data) {
+    visit_weights(*s, [&](const Parameter&, const Tensor& data) {
       for (const float w : kernel::download_floats(data)) seen[size_t(comm.rank())].push_back(w);
     });
   });
@@ -159,7 +159,7 @@ TEST_CASE(
     {
       const Tensor ids = Tensor::zeros(memory, MemoryUse::activation, {1, 3}, Dtype::i32);
       StepSchedule observer(s);
-      (void)kernel::read(model.loss(nullptr, observer, {ids, ids}).value(), 0);
+      (void)kernel::read(model.loss(nullptr, observer, {ids, ids}).value());
     }
     check(memory, comm);
   };

@@ -160,8 +160,13 @@ StageRun run_stage(const StageRunSpec& spec) {
         if (t.comm().rank() == 0) by_name[p.name] = kernel::download_floats(full);
       };
     };
-    visit_parameters(t.engine().stage(), keep_in(weights));
-    visit_weights(t.engine().stage(), keep_in(master));
+    Stage& stage = t.engine().stage();
+    for (UnitState& u : stage.units()) {
+      unshard(stage, u);
+      for (const Parameter* p : u.unit->parameters) keep_in(weights)(*p, p->data);
+      reshard(stage, u);
+    }
+    visit_weights(stage, keep_in(master));
     if (t.comm().rank() != 0) return;
     for (Unit& u : t.model().units())
       for (const Parameter* p : u.parameters) {

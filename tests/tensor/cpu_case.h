@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "tensor/cpu/cpu_backend.h"
-#include "tensor/reference/reference_backend.h"
 
 namespace zl::test {
 

@@ -183,18 +183,6 @@ inline std::vector<Tensor> gelu(Operands make) {
   return {y, set, added};
 }
 
-inline std::vector<Tensor> quantized(Operands make, int bits) {
-  const int64_t rows = make.rows(), n = make.columns() + 1;  // even
-  const Tensor x = make.noise({rows, n}), sum = make.noise({rows, n});
-  Quantized q;
-  q.bits = bits;
-  q.codes = make.cpu.empty({rows, n * bits / 8}, Dtype::u8);
-  q.scales = make.nan({rows, (n + 255) / 256}, Dtype::f32);
-  kernel::quantize(x, q);
-  kernel::dequantize(q, sum, Write::add);
-  return {q.codes, q.scales, sum};
-}
-
 inline const std::vector<KernelCase> kCases = {
     {"matmul", matmul},
     {"attention", attention},
@@ -209,8 +197,6 @@ inline const std::vector<KernelCase> kCases = {
     {"normal, squares", squares, true},
     {"adamw", adamw, true},
     {"sgd", [](Operands make) { return sgd(make, 0); }, true},
-    {"sgd with momentum", [](Operands make) { return sgd(make, 0.9); }, true},
-    {"quantize to 8 bits", [](Operands make) { return quantized(make, 8); }, true},
-    {"quantize to 4 bits", [](Operands make) { return quantized(make, 4); }, true}};
+    {"sgd with momentum", [](Operands make) { return sgd(make, 0.9); }, true}};
 
 }  // namespace zl::test::kernel_cases

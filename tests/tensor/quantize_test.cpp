@@ -1,3 +1,5 @@
+#include "tensor/platform/quantize.h"
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>

@@ -18,7 +18,7 @@
 #include <mutex>
 
 #include "dist/run_ranks.h"
-#include "tensor/reference/reference_backend.h"
+#include "tensor/backend.h"
 #include "tutorials/lesson/options.h"
 #include "tutorials/recording/recording.h"
 #include "tutorials/zerolab/cli/number_text.h"

@@ -110,7 +110,7 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
   callbacks.at_end = [&](Trainer& rank) {
     lesson.recording().stop(rank.comm().rank());
     std::vector<float>& weights = run.weights[size_t(rank.comm().rank())];
-    visit_parameters(rank.engine().stage(), [&](const Parameter&, const Tensor& full) {
+    visit_weights(rank.engine().stage(), [&](const Parameter&, const Tensor& full) {
       const std::vector<float> values = kernel::download_floats(full);
       weights.insert(weights.end(), values.begin(), values.end());
     });

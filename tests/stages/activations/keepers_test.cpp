@@ -212,7 +212,7 @@ TEST_CASE("an evaluation keeps no input, wherever those of training wait", "[sta
     evaluated[rank] = engine->evaluate(build);
     kept_by_evaluation[rank] = host.ledger().peak_total();
     Var loss = engine->forward(build);
-    trained[rank] = kernel::read(loss.value(), 0);
+    trained[rank] = kernel::read(loss.value());
     kept_by_training[rank] = host.ledger().live_total();
     engine->backward(loss);
     left[rank] = host.ledger().live_total();

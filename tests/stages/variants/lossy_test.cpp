@@ -178,7 +178,7 @@ TEST_CASE("what a checkpoint or an export of zero3_qwz reads has all bits of the
   spec.stage = StageKind("zero3_qwz");
   const StageRun qwz = run_stage(spec);
   CHECK(qwz.master == zero3.master);          // visit_weights
-  CHECK_FALSE(qwz.weights == zero3.weights);  // the twin: visit_parameters shows what is gathered
+  CHECK_FALSE(qwz.weights == zero3.weights);  // the twin: what is gathered
 }
 
 TEST_CASE("zero3_qgz is wrong by at most half a scale per rank and per node, element by element",

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stages/train/gpt_spec.h"
+#include "tensor/platform/quantize.h"
 
 namespace zl::cli {
 
@@ -25,7 +26,7 @@ struct TimedKernel {
 };
 
 // For one rank, on its own thread.
-class TimedBackend final : public Backend {
+class TimedBackend final : public Backend, public QuantizeKernels {
  public:
   // `timed`: null means the CPU's.
   explicit TimedBackend(std::unique_ptr<Backend> timed = nullptr, TimedBy clock = TimedBy::device);
@@ -73,11 +74,13 @@ class TimedBackend final : public Backend {
     timed("download", [&] { copy = inner_.start_download(from); });
     return copy;
   }
-#define ZL_TIMED_ON(stream, kernel, parameters, arguments)          \
-  void kernel parameters override {                                 \
-    timed(                                                          \
-        #kernel, [&] { inner_.kernel arguments; }, Stream::stream); \
+#define ZL_TIMED_BY(backend, stream, kernel, parameters, arguments)  \
+  void kernel parameters override {                                  \
+    timed(                                                           \
+        #kernel, [&] { backend.kernel arguments; }, Stream::stream); \
   }
+#define ZL_TIMED_ON(stream, kernel, parameters, arguments) \
+  ZL_TIMED_BY(inner_, stream, kernel, parameters, arguments)
 #define ZL_TIMED(kernel, parameters, arguments) ZL_TIMED_ON(compute, kernel, parameters, arguments)
   ZL_TIMED(fill, (double value, T out), (value, out))
   ZL_TIMED(copy, (T from, T to), (from, to))
@@ -110,12 +113,14 @@ class TimedBackend final : public Backend {
   ZL_TIMED(sgd, (const SgdUpdate& update), (update))
   ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs, out, workspace))
   ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
-  ZL_TIMED(quantize, (T x, const Quantized& to), (x, to))
-  ZL_TIMED(dequantize, (const Quantized& from, T x, Write write), (from, x, write))
+  ZL_TIMED_BY(quantize_kernels(inner_), compute, quantize, (T x, const Quantized& to), (x, to))
+  ZL_TIMED_BY(quantize_kernels(inner_), compute, dequantize,
+              (const Quantized& from, T x, Write write), (from, x, write))
   ZL_TIMED_ON(communication, ordered_sum, (const OrderedSum& sum), (sum))
   ZL_TIMED_ON(communication, move_bytes, (const void* from, void* to, int64_t n), (from, to, n))
 #undef ZL_TIMED
 #undef ZL_TIMED_ON
+#undef ZL_TIMED_BY
 
  private:
   void timed(std::string name, const std::function<void()>& work, Stream stream = Stream::compute);

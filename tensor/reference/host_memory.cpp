@@ -1,10 +1,10 @@
 // Memory of the reference backend, and the workspace of its kernels: one buffer for each matrix or
 // row of sums that a formula names and that no tensor holds.
-#include "tensor/reference/reference_backend.h"
-
 #include <algorithm>
 #include <cstring>
 #include <new>
+
+#include "tensor/backend.h"
 
 namespace zl {
 namespace {
@@ -13,8 +13,7 @@ constexpr std::align_val_t kAlignment{64};  // [B] a cache line
 
 }  // namespace
 
-int64_t ReferenceBackend::workspace(KernelId kernel, std::span<const int64_t> dims,
-                                    Dtype dtype) const {
+int64_t Backend::workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const {
   const int64_t size = size_of(compute_type(dtype));
   const bool converts = dtype != compute_type(dtype);
   switch (kernel) {
@@ -30,35 +29,33 @@ int64_t ReferenceBackend::workspace(KernelId kernel, std::span<const int64_t> di
   }
 }
 
-void* ReferenceBackend::allocate(int64_t bytes) {
+void* Backend::allocate(int64_t bytes) {
   return ::operator new(size_t(bytes), kAlignment, std::nothrow);
 }
 
-void ReferenceBackend::release(void* segment, int64_t) noexcept {
-  ::operator delete(segment, kAlignment);
-}
+void Backend::release(void* segment, int64_t) noexcept { ::operator delete(segment, kAlignment); }
 
-void ReferenceBackend::poison(void* block, int64_t bytes) noexcept {
+void Backend::poison(void* block, int64_t bytes) noexcept {
   constexpr uint64_t nan = 0x7ff1'7ff1'7ff1'7ff1u;  // a signalling NaN in every type
   for (int64_t i = 0; i < bytes; i += 8)
     std::memcpy(static_cast<char*>(block) + i, &nan, size_t(std::min<int64_t>(8, bytes - i)));
 }
 
 // Done when they return, also in a backend whose move_bytes is only enqueued.
-void ReferenceBackend::upload(const void* host, const Tensor& to) {
-  ReferenceBackend::move_bytes(host, to.address(), to.bytes());
+void Backend::upload(const void* host, const Tensor& to) {
+  Backend::move_bytes(host, to.address(), to.bytes());
 }
 
-void ReferenceBackend::download(const Tensor& from, void* host) {
-  ReferenceBackend::move_bytes(from.address(), host, from.bytes());
+void Backend::download(const Tensor& from, void* host) {
+  Backend::move_bytes(from.address(), host, from.bytes());
 }
 
-void ReferenceBackend::move_bytes(const void* from, void* to, int64_t bytes) {
+void Backend::move_bytes(const void* from, void* to, int64_t bytes) {
   if (bytes > 0) std::memmove(to, from, size_t(bytes));
 }
 
 Backend& reference_backend() {
-  static ReferenceBackend backend;
+  static Backend backend;
   return backend;
 }
 
