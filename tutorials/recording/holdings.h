@@ -17,7 +17,8 @@ std::pair<View, std::function<void(const Event&)>> followed_holdings(
 enum class Held { parameter, gradient };
 
 // When rank 0 holds the full tensor of each unit: '#' full, '.' a shard or nothing. A row per unit
-// below a line of phases, a column per event of a unit in forward and backward.
+// below a line of phases, a column per event of a unit in forward and backward. In all lines '|' is
+// where a phase begins.
 std::vector<std::string> unit_map(const Recording& recording, Held what);
 int64_t most_full(const std::vector<std::string>& map);  // units that are full at one event
 
