@@ -16,16 +16,14 @@ namespace zl::exercises {
 namespace {
 
 Record measured(const std::string& check, const CheckOptions& options) {
-  const auto failed = [](const std::string& error) {
-    return Record{.numbers = {}, .texts = {{"error", error}}};
-  };
+  std::string error = "an object that is no std::exception was thrown";
   try {
     return measure(check, options);
   } catch (const std::exception& e) {
-    return failed(e.what());
+    error = e.what();
   } catch (...) {
-    return failed("an object that is no std::exception was thrown");
   }
+  return {.numbers = {}, .texts = {{"error", error}}};
 }
 
 bool write_all(const std::string& bytes) {
@@ -48,9 +46,7 @@ Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>
   } catch (const CommunicationError& e) {
     all.texts["communication"] = e.what();
   }
-  for (int r = 0; r < ranks; ++r)
-    for (auto& [name, values] : records[size_t(r)].numbers)
-      all.numbers[str(name, " ", r)] = std::move(values);
+  all.add(std::move(records));
   return all;
 }
 

@@ -8,10 +8,24 @@
 
 namespace zl::exercises {
 
-const std::vector<double>& Record::list(const std::string& name) const {
-  const auto found = numbers.find(name);
-  require_input(found != numbers.end(), "there is no '", name, "'");
-  return found->second;
+namespace {
+
+const auto& found(const auto& in, const std::string& name) {
+  const auto one = in.find(name);
+  require_input(one != in.end(), "there is no '", name, "'");
+  return one->second;
+}
+
+}  // namespace
+
+const Values& Record::list(const std::string& name) const { return found(numbers, name); }
+const std::string& Record::text(const std::string& name) const { return found(texts, name); }
+
+void Record::add(std::vector<Record> ranks) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (auto& [name, values] : ranks[r].numbers) numbers[str(name, " ", r)] = std::move(values);
+    for (auto& [name, text] : ranks[r].texts) texts[str(name, " ", r)] = std::move(text);
+  }
 }
 
 // As MessagePack, which keeps NaN and infinity.
