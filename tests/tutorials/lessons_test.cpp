@@ -144,7 +144,7 @@ TEST_CASE("lessons keep their promise with other flags and at the most ranks", "
            {"05_ddp", "--ranks 8"},
            {"06_zero1", "--ranks 5 --clip --steps 5"},
            {"08_zero3", "--ranks 5 --layers 12 --seed 7"},
-           {"10_offload", "--ranks 5 --micro-batches 2 --chunk 2"},
+           {"10_offload", "--ranks 5 --micro-batches 2"},
            {"11_overlap", "--ranks 5 --layers 3 --latency 1"}}) {
     const cli::Finished finished = run_lesson(name, arguments + " --quiet");
     CAPTURE(name, arguments, finished.out, finished.err);
