@@ -26,8 +26,8 @@ void reductions(Lesson& lesson) {
                                 with_commas(sizes.padded_root), " root + ");
   RunM runs[2];
   for (const bool on : {false, true}) {
-    lesson.say(str("\nzero2, overlap_comm ", on ? "true" : "false",
-                   "; G: a reduction is in flight, P: an all-gather"));
+    lesson.say(str("\nzero2, overlap_comm ",
+                   on ? "true; G: a reduction is in flight, P: an all-gather" : "false"));
     runs[on] = train_m(lesson, spec_of(lesson, StageKind::zero2, {.overlap_comm = on}), on);
     const RankReport& rank = runs[on].ranks[0];
     if (on)

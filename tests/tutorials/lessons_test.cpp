@@ -176,8 +176,7 @@ TEST_CASE("02 has micrograd's numbers, and central differences agree with its gr
         Catch::Approx((readme(-4 + h, 2) - readme(-4 - h, 2)) / (2 * h)).epsilon(1e-6));
   CHECK(measured_number(document, "b_gradient") ==
         Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
-  CHECK(measured(document, "contributions") ==
-        10);  // the README's lines use a and b five times each
+  CHECK(measured(document, "contributions") == 10);  // the README uses a and b five times each
 }
 
 TEST_CASE("02 visits the entries from the last to the first, each once", "[tutorials]") {
