@@ -57,7 +57,7 @@ void gathers(Lesson& lesson) {
     if (ahead == 1)
       for (const std::string& row : map) lesson.say(row);
     const int64_t blocks = std::min(sizes.layers, 1 + ahead);
-    lesson.number(str("in_flight_", ahead), most_in_flight(map), std::min(sizes.layers, ahead),
+    lesson.number(str("in_flight_", ahead), most_at_once(map), std::min(sizes.layers, ahead),
                   "gathers, while a unit computes");
     lesson.number(str("parameter_", ahead), run.ranks[0].rest.peak(MemoryUse::parameter),
                   4 * (W / N + root + blocks * block),

@@ -156,9 +156,7 @@ TEST_CASE("lessons keep their promise with other flags and at the most ranks", "
 TEST_CASE("00 passes on every machine, whatever is missing", "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 8);
   const auto document = passed("00_doctor", {{"--ranks", N}});
-  int64_t sum = 0;
-  for (int64_t r = 1; r <= N; ++r) sum += r;
-  CHECK(measured(document, "sum_of_ranks") == sum);
+  CHECK(measured(document, "sum_of_ranks") == (N == 1 ? 1 : N == 3 ? 6 : 36));
   const cli::Finished finished = run_lesson("00_doctor", "");
   CHECK(finished.code == 0);
   for (const char* part : {"\n~ GPU", "\n~ NCCL: ", "\nThe course runs here"})

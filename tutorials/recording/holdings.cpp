@@ -87,16 +87,6 @@ struct Holder {
   }
 };
 
-// The most rows of a map that have one of these letters in the same column.
-int64_t most_of(const std::vector<std::string>& map, std::string_view letters) {
-  int64_t most = 0;
-  for (size_t column = 9; column < map[1].size(); ++column)
-    most = std::max(most, std::ranges::count_if(map.begin() + 1, map.end(), [&](const auto& line) {
-                      return line.size() > column && letters.find(line[column]) != letters.npos;
-                    }));
-  return most;
-}
-
 }  // namespace
 
 std::pair<View, std::function<void(const Event&)>> followed_holdings(
@@ -121,8 +111,6 @@ std::vector<std::string> unit_map(const Recording& recording, Held what) {
   });
 }
 
-int64_t most_full(const std::vector<std::string>& map) { return most_of(map, "#"); }
-
 std::vector<std::string> in_flight_map(const Recording& recording) {
   return map_of(recording, true, [](const Snapshot& event, const Row& row) {
     const auto flies = [&](const char* what) {
@@ -132,6 +120,13 @@ std::vector<std::string> in_flight_map(const Recording& recording) {
   });
 }
 
-int64_t most_in_flight(const std::vector<std::string>& map) { return most_of(map, "GP"); }
+int64_t most_at_once(const std::vector<std::string>& map) {
+  int64_t most = 0;
+  for (size_t column = 9; column < map[1].size(); ++column)
+    most = std::max(most, std::ranges::count_if(map.begin() + 1, map.end(), [&](const auto& line) {
+                      return std::string_view("#GP").find(line[column]) != std::string_view::npos;
+                    }));
+  return most;
+}
 
 }  // namespace zl::recording

@@ -70,21 +70,19 @@ std::string shortened(const std::string& text) {
   if (signal == SIGXFSZ)
     fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
          "Print less: the first numbers are enough to see what is wrong.");
-  constexpr const char* kMemory =
-      "It used memory that it does not have: an index out of range, a tensor that was freed or "
-      "never allocated, or a recursion without an end.";
   const std::map<int, std::pair<const char*, const char*>> meanings = {
-      {SIGSEGV, {"crashed", kMemory}},
-      {SIGBUS, {"crashed", kMemory}},
+      {SIGSEGV,
+       {"crashed",
+        "It used memory that it does not have: an index out of range, a tensor that was freed or "
+        "never allocated, or a recursion without an end."}},
       {SIGFPE, {"crashed", "An integer division by zero."}},
       {SIGABRT,
        {"was aborted",
         "An exception left a function that must not throw, or was thrown while another one was "
         "handled, or memory of the heap was overwritten, or a std::thread was destroyed before "
         "join()."}}};
-  const auto found = meanings.find(signal);
   const auto [what, details] =
-      found == meanings.end() ? std::pair{"was killed", ""} : found->second;
+      meanings.contains(signal) ? meanings.at(signal) : std::pair{"was killed", ""};
   const char* name = sigabbrev_np(signal);
   fail(str("the program ", what, " (", name ? str("SIG", name) : str("signal ", signal), ")"),
        details);

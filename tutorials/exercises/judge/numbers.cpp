@@ -9,8 +9,6 @@
 namespace zl::exercises {
 namespace {
 
-using Values = std::vector<double>;
-
 class Comparison {
  public:
   explicit Comparison(const Numbers& n) : n_(n), row_(n.row == 0 ? n.must.size() : n.row) {}
@@ -81,7 +79,6 @@ class Comparison {
     if (is_sum(1, -1)) return "what " + n_.what + " held before is lost: add to it, do not set it";
     if (is_sum(0, 1)) return "nothing was added to " + n_.what;
     if (is_sum(1, 1)) return "what " + n_.what + " held before counts twice";
-    if (is_sum(2, -1)) return "the new part of " + n_.what + " was added twice";
     if (is_sum(2, -2))
       return "what " + n_.what + " held before was overwritten, and the new part counts twice: " +
              "the memory that was written is another tensor's too";

@@ -27,12 +27,9 @@ Record measured(const std::string& check, const CheckOptions& options) {
 }
 
 bool write_all(const std::string& bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::write(kResultFile, bytes.data() + done, bytes.size() - done);
-    if (n <= 0) return false;
-    done += size_t(n);
-  }
-  return true;
+  std::FILE* file = fdopen(kResultFile, "w");
+  return file && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() &&
+         std::fflush(file) == 0;
 }
 
 }  // namespace
@@ -55,10 +52,7 @@ Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>
 // Ends with _exit(): no destructor of the student's code runs after the record is written.
 int main(int argc, char** argv) {
   using namespace zl::exercises;
-  if (argc != 5 && argc != 6) {
-    std::fprintf(stderr, "this program is run by 'zerolab exercise check'\n");
-    _exit(2);
-  }
+  if (argc < 5) _exit(2);  // only 'zerolab exercise check' runs this program
   CheckOptions options = check_options(argv + 1);
   if (argc == 6) options.step_from = std::strtoll(argv[5], nullptr, 10);
   static char buffer[4096];  // not on the heap, which a check may measure

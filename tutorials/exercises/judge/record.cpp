@@ -8,18 +8,11 @@
 
 namespace zl::exercises {
 
-namespace {
-
-const auto& found(const auto& in, const std::string& name) {
-  const auto one = in.find(name);
-  require_input(one != in.end(), "there is no '", name, "'");
-  return one->second;
+const Values& Record::list(const std::string& name) const {
+  const auto found = numbers.find(name);
+  require_input(found != numbers.end(), "there is no '", name, "'");
+  return found->second;
 }
-
-}  // namespace
-
-const Values& Record::list(const std::string& name) const { return found(numbers, name); }
-const std::string& Record::text(const std::string& name) const { return found(texts, name); }
 
 void Record::add(std::vector<Record> ranks) {
   for (size_t r = 0; r < ranks.size(); ++r) {
@@ -43,11 +36,9 @@ Record decode_record(const std::string& bytes) try {
 }
 
 CheckOptions check_options(const char* const* words) {
-  CheckOptions options;
-  options.exercise = int(std::strtol(words[0], nullptr, 10));
-  options.seed = std::strtoull(words[1], nullptr, 10);
-  options.device = words[2] == std::string("cuda") ? DeviceKind::cuda : DeviceKind::cpu;
-  return options;
+  return {.exercise = int(std::strtol(words[0], nullptr, 10)),
+          .seed = std::strtoull(words[1], nullptr, 10),
+          .device = words[2] == std::string("cuda") ? DeviceKind::cuda : DeviceKind::cpu};
 }
 
 }  // namespace zl::exercises

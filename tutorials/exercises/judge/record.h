@@ -32,9 +32,8 @@ struct Record {
   // Adds what each rank measured: rank r's list "sent" becomes "sent r".
   void add(std::vector<Record> ranks);
 
-  // These throw InputError if the check did not measure it.
+  // Throws InputError if the check did not measure it.
   const Values& list(const std::string& name) const;
-  const std::string& text(const std::string& name) const;
   double number(const std::string& name) const { return list(name).at(0); }
   // Of one rank: "sent 2".
   const Values& of(const std::string& name, int rank) const {
@@ -42,7 +41,7 @@ struct Record {
   }
   template <class Row>
   std::vector<Row> rows(const std::string& name) const {
-    const std::string& bytes = text(name);
+    const std::string& bytes = texts.at(name);
     std::vector<Row> all(bytes.size() / sizeof(Row));
     std::copy_n(bytes.data(), all.size() * sizeof(Row), reinterpret_cast<char*>(all.data()));
     return all;
