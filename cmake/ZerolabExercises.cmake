@@ -9,19 +9,18 @@ file(GLOB exercises RELATIVE "${folder}" CONFIGURE_DEPENDS "${folder}/[0-9][0-9]
 
 # --- the side that measures ---------------------------------------------------------------------------
 
-set(stepping lesson/picture lesson/stepper terminal/terminal)   # for --step
-list(APPEND stepping recording/holdings recording/rank_recording recording/recording)
-list(TRANSFORM stepping REPLACE ".+" "${PROJECT_SOURCE_DIR}/tutorials/\\0.cpp")
 add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${folder}/judge/record.cpp")
-add_library(zerolab_exercise_stages OBJECT ${stepping} "${folder}/stages/measure.cpp"
-  "${folder}/stages/course_training.cpp")
+add_library(zerolab_exercise_stages OBJECT "${folder}/stages/measure.cpp" "${folder}/stages/course_training.cpp"
+  tutorials/lesson/picture.cpp tutorials/lesson/stepper.cpp tutorials/terminal/terminal.cpp   # these for --step
+  tutorials/recording/holdings.cpp tutorials/recording/recording.cpp)
 foreach(part zerolab_exercise_child zerolab_exercise_stages)
   target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 endforeach()
 add_custom_target(zerolab_exercises)
 
 # What students get is made in exercises/NN_name: task.md, hints.md, and start.cpp, of tests/exercises/right/NN_name.cpp:
-# between "//>" and "//<" students get, instead of the lines that are there, what is behind "//> ".
+# between "//>" and "//<" students get, instead of the lines that are there, what is behind "//> ". In stages/start.cpp
+# lines between "//{ 06 07" and "//}" are of these two.
 string(ASCII 1 end)
 foreach(name IN LISTS exercises)
   foreach(file task.md hints.md start.cpp)   # a tree of `exercise pack --no-hints` has no hints
@@ -29,13 +28,20 @@ foreach(name IN LISTS exercises)
     if(EXISTS "${folder}/${name}/${file}")
       configure_file("${folder}/${name}/${file}" "${made}" COPYONLY)
     elseif(file STREQUAL "start.cpp")
-      set(solution "${PROJECT_SOURCE_DIR}/tests/exercises/right/${name}.cpp")
+      file(GLOB solution "${PROJECT_SOURCE_DIR}/tests/exercises/right/${name}.cpp")
+      list(APPEND solution "${folder}/stages/start.cpp")   # of 05 to 07
+      list(GET solution 0 solution)
       set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${solution}")
       file(READ "${solution}" text)
       string(REPLACE "//<\n" "${end}" text "${text}")
       string(REGEX REPLACE "(( *//>[^\n]*\n)+)[^${end}]*${end}" "\\1" text "${text}")
       string(REGEX REPLACE " *//>\n" "" text "${text}")
       string(REPLACE "//> " "" text "${text}")
+      string(SUBSTRING "${name}" 0 2 number)
+      string(REGEX REPLACE " *//{[ 0-9]*${number}[ 0-9]*\n" "" text "${text}")
+      string(REGEX REPLACE " *//}\n" "${end}" text "${text}")
+      string(REGEX REPLACE " *//{[^${end}]*${end}" "" text "${text}")
+      string(REPLACE "${end}" "" text "${text}")
       file(CONFIGURE OUTPUT "${made}" CONTENT "${text}" @ONLY)
     endif()
   endforeach()
@@ -91,7 +97,6 @@ endif()
 string(REPLACE "," "$<COMMA>" linking "${CMAKE_EXE_LINKER_FLAGS}")
 separate_arguments(linking UNIX_COMMAND "${linking}")
 
-# zerolab_toolchain(file includes archives library folder-of-the-library judge texts source)
 function(zerolab_toolchain output include archives library library_folder judge texts source)
   set(link ${linking} "${archives}/libexercise_{exercise}.a" "${library}" ${libraries} ${system})
   if(ZEROLAB_ARCH STREQUAL "portable")
@@ -102,12 +107,8 @@ function(zerolab_toolchain output include archives library library_folder judge 
 "{
   \"compiler\": \"${CMAKE_CXX_COMPILER}\",
   \"launcher\": [\"${ARGN}\"],
-  \"flags\": [
-    \"$<JOIN:${all_flags},${or_next}>\"
-  ],
-  \"link\": [
-    \"$<JOIN:${link},${or_next}>\"
-  ],
+  \"flags\": [\"$<JOIN:${all_flags},${or_next}>\"],
+  \"link\": [\"$<JOIN:${link},${or_next}>\"],
   \"judge\": \"${judge}\",
   \"catch2\": [\"$<JOIN:${catch2},\", \">\"],
   \"exercises\": \"${texts}\",
@@ -118,8 +119,7 @@ endfunction()
 
 zerolab_toolchain("${ZEROLAB_EXERCISES_FOLDER}/exercises.json" "${PROJECT_SOURCE_DIR}"
   "${ZEROLAB_EXERCISES_FOLDER}" $<TARGET_FILE:zerolab> $<TARGET_FILE_DIR:zerolab>
-  "${judge}" "${ZEROLAB_EXERCISES_FOLDER}" "${PROJECT_SOURCE_DIR}"
-  "$<$<BOOL:${CCACHE}>:${CCACHE}>")
+  "${judge}" "${ZEROLAB_EXERCISES_FOLDER}" "${PROJECT_SOURCE_DIR}" "$<$<BOOL:${CCACHE}>:${CCACHE}>")
 
 # --- installed: everything in one folder, which find_toolchain() finds from the program ------------------
 
@@ -129,8 +129,7 @@ if(ZEROLAB_INSTALL)
   file(RELATIVE_PATH to_headers "${prefix}/${installed}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}/zerolab")
   file(RELATIVE_PATH to_library "${prefix}/${installed}" "${CMAKE_INSTALL_FULL_LIBDIR}")
   zerolab_toolchain("${ZEROLAB_EXERCISES_FOLDER}/installed/exercises.json" "{here}/${to_headers}" "{here}"
-    "{here}/${to_library}/$<TARGET_FILE_NAME:zerolab>" "{here}/${to_library}"
-    "{here}/zerolab-judge" "{here}" "")
+    "{here}/${to_library}/$<TARGET_FILE_NAME:zerolab>" "{here}/${to_library}" "{here}/zerolab-judge" "{here}" "")
   if(judge)
     install(TARGETS zerolab_judge RUNTIME DESTINATION "${installed}")
   endif()

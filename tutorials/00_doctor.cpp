@@ -58,7 +58,6 @@ void cpu(Lesson& lesson) {
 // A broken GPU is reported but does not fail the lesson: the course needs no GPU.
 void gpus(Lesson& lesson) {
   const Gpus found = find_gpus();
-  std::vector<int> working;
   for (const Gpu& gpu : found.gpus) {
     std::string says = gpu.problem;
     try {
@@ -70,34 +69,15 @@ void gpus(Lesson& lesson) {
     }
     lesson.say(str("~ GPU ", gpu.index, ": ", gpu.name,
                    says.empty() ? ", and its kernels work" : ", which cannot be used: " + says));
-    if (says.empty()) working.push_back(gpu.index);
   }
   if (!found.usable())
     lesson.say(str("~ GPUs: none found, and none needed. ", found.problem,
                    ". How to fix it: ", found.cure));
 
   const NcclInBuild nccl = nccl_in_build();
-  const std::string problem =
-      nccl.api ? nccl_version_problem(*nccl.api) : nccl.problem + ". How to fix it: " + nccl.cure;
-  if (!problem.empty() || working.empty())
-    return lesson.say("~ NCCL: " + (problem.empty()
-                                        ? "built in, but not tested: it needs a GPU for each rank"
-                                        : "not available, and not needed. " + problem));
-  try {
-    float sum = 0;
-    const LaunchedRank alone{.port = 29501, .run = "doctor", .launcher = kNoLauncher};
-    const NcclOptions on_first{.choose_gpu = [&](int) { select_gpu(working[0]); }};
-    run_process_rank(
-        alone,
-        [&](Communicator& comm) {
-          sum = sum_of_ranks(comm, {DeviceKind::cuda, working[0]}, *make_gpu_backend(working[0]));
-        },
-        {}, nccl_transport(alone, {}, on_first), {});
-    lesson.say(str("~ NCCL: ", sum == 1 ? "works" : "adds wrongly",
-                   " with one rank. For more: ./zl test --nccl"));
-  } catch (const std::exception& error) {
-    lesson.say(str("~ NCCL: built in, but ", error.what()));
-  }
+  lesson.say("~ NCCL: " + (nccl.api ? "built in; ./zl test --nccl tries it"
+                                    : "not available, and not needed. " + nccl.problem +
+                                          ". How to fix it: " + nccl.cure));
 }
 
 int main(int argc, char** argv) {

@@ -99,13 +99,7 @@ void body(Lesson& lesson) {
   spec.data = &batch, spec.micro_batch = lesson.count("--batch"), spec.engine.optimizer.lr = 0.01;
   Listener rank0;
   TrainingSpec listened = spec;
-  listened.run_ranks = [&](int size, const auto& train, RankOptions options) {
-    const auto rank = [&](Communicator& comm) {
-      if (comm.rank() == 0) comm.events().listen(std::ref(rank0));
-      train(comm);
-    };
-    lesson.run_ranks(size, rank, options);
-  };
+  listen_to_rank0(lesson, listened, std::ref(rank0));
   const MemoryLedger ledger = train_m(lesson, listened, true).ranks[0].rest;
   report(lesson, spec, rank0, ledger);
 

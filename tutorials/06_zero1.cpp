@@ -64,8 +64,6 @@ void memory(Lesson& lesson, const MemoryLedger& ddp, const MemoryLedger& zero1) 
   const int64_t N = lesson.ranks(), padded = sizes_m(int(N)).padded();
   const std::string size = with_commas(padded);
   lesson.say("\nwhat a rank keeps, in bytes");
-  lesson.number("parameter_bytes", zero1.live(MemoryUse::parameter), 4 * padded, "4 x " + size);
-  lesson.number("gradient_bytes", zero1.live(MemoryUse::gradient), 4 * padded, "4 x " + size);
   lesson.number("optimizer_bytes", zero1.live(MemoryUse::optimizer_state), 8 * padded / N,
                 "8 x " + size + " / N");
   lesson.number("state_bytes", zero1.live_total(), (8 * N + 8) * padded / N,

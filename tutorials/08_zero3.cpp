@@ -23,7 +23,8 @@ void full_parameters(Lesson& lesson, const RunM& run, const SizesM& sizes) {
   const std::vector<std::string> map = unit_map(lesson.recording(), Held::parameter);
   for (const std::string& row : map) lesson.say(row);
   if (N > 1)
-    lesson.number("whole_at_once", most_full(map), 2, "full units: root and the block that runs");
+    lesson.number("whole_at_once", most_at_once(map), 2,
+                  "full units: root and the block that runs");
   lesson.number("parameter_rest_bytes", ledger.live(MemoryUse::parameter), 4 * sizes.padded() / N,
                 "4 x " + with_commas(sizes.padded()) + " / N, between steps");
   lesson.number("parameter_peak_bytes", ledger.peak(MemoryUse::parameter), parameter_peak(sizes, N),

@@ -108,7 +108,7 @@ void skipped_step(Lesson& lesson) {
 }
 
 void loss_scale(Lesson& lesson) {
-  lesson.say("\nthe loss scale of 8 steps, with a window of 2 steps; ! overflows");
+  lesson.say("\nthe loss scale of 8 steps, with a window of 2 steps; at ! we put in an infinity");
   double scale = 1024;
   int64_t good = 0, right = 0;  // steps
   std::string line = " ";

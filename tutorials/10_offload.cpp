@@ -1,7 +1,6 @@
 // Offload: what does each memory hold, and what crosses the link in a step? The library's version
-// is the update in optim/flat_optimizer.cpp, and optim/swapped_state.cpp for the disk.
+// is the update in optim/flat_optimizer.cpp.
 #include <algorithm>
-#include <filesystem>
 
 #include "tutorials/lesson/model_m.h"
 
@@ -90,51 +89,10 @@ void limit(Lesson& lesson, const RunM& both, const RunM& all_on_device) {
                train_m(lesson, spec).weights == all_on_device.weights);
 }
 
-// Optimizer state in a file, updated in chunks.
-void disk(Lesson& lesson, const RunM& all_on_device) {
-  const int64_t N = lesson.ranks(), chunk = 1024 * lesson.count("--chunk");
-  const SizesM sizes = sizes_m(int(N));
-  const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple; };
-  const int64_t root = up(sizes.padded_root / N, 1024) * 1024,
-                block = up(sizes.padded_block / N, 1024) * 1024,
-                stored = root + sizes.layers * block;
-  lesson.say(str("\noffload_optimizer: nvme, in chunks of ", with_commas(chunk), " elements"));
-  for (const bool pipeline : {true, false}) {
-    TrainingSpec spec = spec_of(lesson, {"", "", OffloadDevice::nvme, none});
-    spec.engine.nvme_path = std::filesystem::temp_directory_path();
-    spec.engine.swap = {
-        .sub_group_size = chunk, .pipeline_read = pipeline, .pipeline_write = pipeline};
-    const RunM run = train_m(lesson, spec);
-    const RankReport& rank = run.ranks[0];
-    if (pipeline) {
-      lesson.number("file", rank.disk.live_total(), kOptimizer * stored,
-                    "12 B x shards of all units, each rounded up to 1,024 elements");
-      lesson.number("read", rank.moves.of(Move::disk_read).bytes, kOptimizer * stored,
-                    "all of it, in each step");
-      lesson.number("written", rank.moves.of(Move::disk_write).bytes, kOptimizer * stored,
-                    "all of it, in each step");
-    }
-    const auto buffers = [&](int64_t shard) {
-      const int64_t n = std::min(chunk, shard);
-      return std::min<int64_t>(pipeline ? 3 : 1, up(shard, n)) * n;
-    };
-    const int64_t held = std::max(buffers(root), buffers(block));
-    lesson.number(
-        pipeline ? "host_pipelined" : "host_in_turn",
-        rank.host.peak(MemoryUse::optimizer_state) + rank.host.peak(MemoryUse::master_weights),
-        kOptimizer * held,
-        held == 3 * chunk ? "12 B x 3 chunks: one is read, one updated, one written"
-        : held == chunk   ? "12 B x 1 chunk: read, updated, written"
-                          : "12 B x 2 chunks: the largest shard has no more");
-    lesson.check("all weights have the same bits", run.weights == all_on_device.weights);
-  }
-}
-
 int main(int argc, char** argv) {
   const About about{.name = "10_offload",
                     .question = "What does each memory hold, and what crosses the link in a step?",
-                    .flags = {{"--micro-batches", "A", "of one step", 1, 1, 8},
-                              {"--chunk", "K", "of the disk's part, in 1,024 elements", 1, 1, 64}}};
+                    .flags = {{"--micro-batches", "A", "of one step", 1, 1, 8}}};
   return run(argc, argv, about, [](Lesson& lesson) {
     lesson.say("zero3 in bf16, in bytes of one rank; W = " +
                with_commas(sizes_m(lesson.ranks()).padded()) + " elements");
@@ -144,6 +102,5 @@ int main(int argc, char** argv) {
         "all weights have the same bits in the four runs",
         std::ranges::all_of(runs, [&](const RunM& run) { return run.weights == runs[0].weights; }));
     limit(lesson, runs[3], runs[0]);
-    disk(lesson, runs[0]);
   });
 }

@@ -1,10 +1,62 @@
 // What does backward keep, and what of it can a rank leave out? Activation checkpointing, with
-// inputs on the device, on the host or partitioned; and a buffer of constant size.
-#include "tensor/error.h"
-#include "tutorials/12_ways_to_wait.h"
+// inputs on the device or on the host.
+#include <algorithm>
+
+#include "tutorials/lesson/model_m.h"
 
 using namespace zl;
 using namespace zl::lesson;
+
+// The letters of the formulas, and [B] of L blocks and what is outside them, each per token.
+struct Letters {
+  int64_t L, C, H, V, BT;
+  int64_t bytes(int64_t block, int64_t outside) const {
+    return 4 * (BT * (L * block + outside) + 1);
+  }
+};
+Letters letters(const Lesson& lesson) {
+  const GptConfig m = model_m();
+  return {lesson.count("--layers"), m.width, m.heads, m.vocab, kRowsM * m.block_size};
+}
+
+struct Way {
+  Recompute recompute;
+  bool on_host = false;
+};
+// What one step of rank 0 did.
+struct Seen {
+  int64_t waiting = 0, matmul = 0, moved = 0;  // [B], [n] operations, [B]
+  int64_t peak = 0, host_peak = 0;             // [B] of activations
+  double loss = 0;
+};
+
+TrainingSpec spec_of(Lesson& lesson, const Way& way) {
+  const int64_t L = lesson.count("--layers");
+  TrainingSpec spec = training_m(lesson, StageKind::zero2, L);
+  spec.make_model = [L, way] { return std::make_unique<Gpt>(model_m(L), way.recompute); };
+  spec.engine.cpu_checkpointing = way.on_host;
+  return spec;
+}
+
+Seen step_of(Lesson& lesson, const Way& way, bool recorded = false) {
+  TrainingSpec spec = spec_of(lesson, way);
+  Seen seen;
+  int64_t live = 0;  // [B] of activations on the device
+  listen_to_rank0(lesson, spec, [&](const Event& e) {
+    const std::string what = e.what, detail = e.detail;
+    if (e.kind == EventKind::kernel && what == "matmul") seen.matmul += e.count;
+    if (e.kind == EventKind::phase && what == "backward") seen.waiting = live;
+    if (what != name(MemoryUse::activation) || detail != name(Pool::device)) return;
+    live += e.kind == EventKind::allocate ? e.bytes : e.kind == EventKind::release ? -e.bytes : 0;
+  });
+  const RunM run = train_m(lesson, spec, recorded);
+  const RankReport& rank0 = run.ranks[0];
+  seen.loss = run.steps[0].loss;
+  seen.moved = rank0.moves.of(Move::device_to_host).bytes;
+  seen.peak = rank0.rest.peak(MemoryUse::activation);
+  seen.host_peak = rank0.host.peak(MemoryUse::activation);
+  return seen;
+}
 
 void what_is_kept(Lesson& lesson, const std::vector<Seen>& seen) {
   const Letters m = letters(lesson);
@@ -30,51 +82,15 @@ void what_is_kept(Lesson& lesson, const std::vector<Seen>& seen) {
 
 void where_inputs_wait(Lesson& lesson, const std::vector<Seen>& seen) {
   const Letters m = letters(lesson);
-  const int64_t N = lesson.ranks(), L = m.L, n = m.BT * m.C, p = (n + N - 1) / N;
-  const bool cut = N > 1;  // one rank keeps all of an input
-  const Seen &device = seen[2], &host = seen[3], &parts = seen[4], &both = seen[5];
-  lesson.say("\nwhere the L inputs wait, n = BT C elements each; a rank's part is p = n / N");
-  lesson.number("host_peak", host.peak, device.peak - 4 * (L - 1) * n,
-                "full_peak - 4 B x (L - 1) n: one input is back");
-  lesson.number("host_bytes", host.host_peak, 4 * L * n, "4 B x L n in host memory");
-  lesson.number("host_moved", host.moved, 4 * L * n, "4 B x L n there, and as much back");
-  lesson.number("parts_waiting", parts.waiting, device.waiting - (cut ? 4 * L * (n - p) : 0),
-                "full - 4 B x L (n - p)");
-  lesson.number("parts_peak", parts.peak, device.peak + (cut ? 4 * (L * (p - n) + N * p) : 0),
-                "full_peak - 4 B x (L (n - p) - N p): one gathered input beside the parts");
-  lesson.number("parts_sent", parts.gathered, 4 * L * (N - 1) * p, "4 B x L (N - 1) p");
-  lesson.number("both_host_bytes", both.host_peak, 4 * L * (cut ? p : n), "4 B x L p");
-  bool equal = true;
-  for (const Seen& s : seen) equal &= s.loss == seen[0].loss;
-  lesson.check("all six ways have the same loss, bit for bit", equal);
-  if (!cut) return;
-  TrainingSpec spec = spec_of(lesson, {Recompute::full, false, true});
-  spec.engine.replicated_micro_batches = false;
-  std::string refusal;
-  try {
-    train_m(lesson, spec);
-  } catch (const InputError& error) {
-    refusal = error.what();
-  }
-  lesson.say("with a micro-batch per rank: " + refusal.substr(0, refusal.find(". ")));
-  lesson.check("partitioned inputs need the same micro-batch on all ranks", !refusal.empty());
-}
-
-// C_B: gradients in bf16 are reduced in fp32, in a buffer that is as large as a bucket.
-void constant_buffer(Lesson& lesson) {
-  lesson.say("\nthe fp32 buffer of reductions, with gradients in bf16");
-  for (const int64_t layers : {int64_t(2), int64_t(8)}) {
-    const SizesM sizes = sizes_m(lesson.ranks(), layers);
-    const auto buffer = [&](int64_t bucket) {
-      TrainingSpec spec = training_m(lesson, StageKind::zero1, layers);
-      spec.engine.precision = Dtype::bf16, spec.engine.communication_data_type = Dtype::f32;
-      spec.engine.reduce_bucket_size = bucket;
-      return train_m(lesson, spec).ranks[0].rest.peak(MemoryUse::communication);
-    };
-    const std::string of = str("_", layers, "_layers");
-    lesson.number("fused" + of, buffer(500'000'000), 4 * sizes.padded(), "4 B x Psi, padded");
-    lesson.number("constant" + of, buffer(1), 4 * sizes.padded_block, "4 B x the largest unit");
-  }
+  const int64_t bytes = 4 * m.L * m.BT * m.C;
+  const Seen &device = seen[2], &host = seen[3];
+  lesson.say("\nfull, where the L inputs of BT C elements each wait on the host");
+  lesson.number("host_peak", host.peak, device.peak - bytes + bytes / m.L,
+                "full_peak - 4 B x (L - 1) BT C: one input is back");
+  lesson.number("host_bytes", host.host_peak, bytes, "4 B x L BT C in host memory");
+  lesson.number("host_moved", host.moved, bytes, "4 B x L BT C there, and as much back");
+  lesson.check("all four ways have the same loss, bit for bit",
+               std::ranges::count(seen, seen[0].loss, &Seen::loss) == std::ssize(seen));
 }
 
 int main(int argc, char** argv) {
@@ -83,15 +99,10 @@ int main(int argc, char** argv) {
                     .flags = {{"--layers", "L", "blocks of the model", 2, 1, 8}}};
   return run(argc, argv, about, [](Lesson& lesson) {
     std::vector<Seen> seen;
-    for (const Way& way : std::initializer_list<Way>{{Recompute::none},
-                                                     {Recompute::selective},
-                                                     {Recompute::full},
-                                                     {Recompute::full, true},
-                                                     {Recompute::full, false, true},
-                                                     {Recompute::full, true, true}})
-      seen.push_back(step_of(lesson, way, way.partitioned && !way.on_host));
+    for (const Way& way :
+         {Way{Recompute::none}, {Recompute::selective}, {Recompute::full}, {Recompute::full, true}})
+      seen.push_back(step_of(lesson, way, seen.size() == 2));
     what_is_kept(lesson, seen);
     where_inputs_wait(lesson, seen);
-    constant_buffer(lesson);
   });
 }

@@ -20,8 +20,8 @@ void the_folder(Lesson& lesson, const std::string& checkpoint, int64_t per_step)
     int64_t bytes = 0;
     const SafetensorsFile open(checkpoint + "/" + name);
     for (const SafetensorsEntry& tensor : open.entries()) bytes += tensor.bytes();
-    lesson.say(str("  ", name, ": ", file.tensors.size(), " tensors of ", with_commas(bytes),
-                   " B, a header of ", with_commas(file.bytes - bytes), " B"));
+    lesson.say(
+        str("  ", name, ": ", file.tensors.size(), " tensors of ", with_commas(bytes), " B"));
     tensors += bytes;
   }
   lesson.say("  checkpoint.json: step, next window, updates, optimizer, seed, checksums");

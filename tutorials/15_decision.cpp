@@ -47,13 +47,10 @@ Sizes sizes_of(int ranks) {
 
 // [B] that a rank keeps between steps.
 int64_t rest_bytes(StageKind stage, int ranks) {
-  const RankReport dry = dry_run(gpt2(stage, ranks), 0);
-  int64_t sum = 0;
-  for (int use = 0; use < kMemoryUses; ++use) sum += dry.rest.live(MemoryUse(use));
-  return sum;
+  return dry_run(gpt2(stage, ranks), 0).rest.live_total();
 }
 
-// The least power of two that `fits`, up to 4,096; 0: none.
+// The least power of two that `fits`, up to 4,096; 0: there is none.
 int64_t least_ranks(const std::function<bool(int)>& fits) {
   for (int ranks = 1; ranks <= 4096; ranks *= 2)
     if (fits(ranks)) return ranks;
@@ -67,70 +64,56 @@ void what_fits(Lesson& lesson) {
   const std::pair<double, double> bytes[] = {{16, 0}, {4, 12}, {2, 14}, {0, 16}};
   for (size_t i = 0; i < 4; ++i) {
     const auto [all, shared] = bytes[i];
-    lesson.number(str(name(kStages[i]), "_ranks"),
-                  least_ranks([&](int N) { return rest_bytes(kStages[i], N) <= limit; }),
+    const int64_t measured = least_ranks([&](int N) { return rest_bytes(kStages[i], N) <= limit; });
+    lesson.number(str(name(kStages[i]), "_ranks"), measured,
                   least_ranks([&, all = all, shared = shared](int N) {
                     return sizes_of(N).padded * (all + shared / N) <= double(limit);
                   }),
-                  str("least N with Psi (", int(all), " + ", int(shared), " / N) B in ", mib,
-                      " MiB; 0: none"));
+                  str(measured == 0 ? "no N up to 4,096 has" : "least N with", " Psi (", int(all),
+                      " + ", int(shared), " / N) B in ", mib, " MiB"));
   }
 }
 
 void what_calls_take(Lesson& lesson) {
   const int N = lesson.ranks();
   const Sizes n = sizes_of(N);
-  const double unit = 2 * double(N - 1) / N / kBus * 1e6;  // [us] of one element in bf16
-  lesson.say("\nus of calls in a step, on links of 10 GB/s without latency");
+  const double unit = 2 * double(N - 1) / N / kBus * 1e3;  // [ms] of one element in bf16
+  lesson.say("\nms of calls in a step, on links of 10 GB/s without latency");
   const auto calls = [&](StageKind stage, int64_t A) {
-    return 1e6 * clock_step(gpt2(stage, N, A), round_machine(N)).times.communication;
+    return 1e3 * clock_step(gpt2(stage, N, A), round_machine(N)).times.communication;
   };
-  const double near = 1 + 1e-4 * unit * n.padded;  // the norm and the loss are gathered too
+  const double near = 1e-3 + 1e-4 * unit * n.padded;  // the norm and the loss are gathered too
   for (const StageKind stage : {StageKind::ddp, StageKind::zero1, StageKind::zero2})
-    lesson.number(str(name(stage), "_us"), calls(stage, 1), 2 * n.padded * unit, near,
+    lesson.number(str(name(stage), "_ms"), calls(stage, 1), 2 * n.padded * unit, near,
                   "2 Psi x 2 B x (N - 1) / N / 10 GB/s");
-  lesson.number("zero3_us", calls(StageKind::zero3, 1), (3 * n.padded - n.root) * unit, near,
+  lesson.number("zero3_ms", calls(StageKind::zero3, 1), (3 * n.padded - n.root) * unit, near,
                 "(3 Psi - root) x 2 B x (N - 1) / N / 10 GB/s");
-  lesson.number("zero1_4_us", calls(StageKind::zero1, 4), 2 * n.padded * unit, near,
+  lesson.number("zero1_4_ms", calls(StageKind::zero1, 4), 2 * n.padded * unit, near,
                 "4 micro-batches: as with one");
-  lesson.number("zero2_4_us", calls(StageKind::zero2, 4), 5 * n.padded * unit, near,
+  lesson.number("zero2_4_ms", calls(StageKind::zero2, 4), 5 * n.padded * unit, near,
                 "4 micro-batches: 4 reductions and a gather, 5 Psi");
-}
-
-void what_hides(Lesson& lesson) {
-  const int N = lesson.ranks();
-  lesson.say("\nwith overlap and the next unit prefetched");
-  bool bounds = true, shorter = true;
-  for (const StageKind stage : kStages) {
-    GptTrainingSpec spec = gpt2(stage, N);
-    const ClockTimes off = clock_step(spec, round_machine(N)).times;
-    set_overlap(spec.engine, true);
-    const ClockTimes on = clock_step(spec, round_machine(N)).times;
-    bounds &= on.seconds >= std::max(on.compute, on.communication) * (1 - 1e-9);
-    shorter &= N == 1 || on.seconds < off.seconds;
-  }
-  lesson.check("a step takes at least its kernels, and at least its calls", bounds);
-  lesson.check("overlap makes every stage's step shorter", shorter);
 }
 
 // On a machine that exists: nodes of 8 with four ports of 100 Gb/s.
 void what_scales(Lesson& lesson) {
   const Machine machine = find_machine("a100-80gb-4x100g");
+  lesson.say("\nwith overlap, by the clock, on " + machine.title);
   const auto seconds = [&](StageKind stage, int ranks) {
     GptTrainingSpec spec = gpt2(stage, ranks);
     spec.engine.ranks_per_node = machine.ranks_per_node;
     set_overlap(spec.engine, true);
     return clock_step(spec, machine).times.seconds;
   };
-  lesson.say("\nhsdp shards inside a node and replicates across nodes, on " + machine.title);
-  bool zero1 = true, hsdp = true;
-  for (int ranks = 16; ranks <= 4096; ranks *= 2) {
-    const double sharded = seconds(StageKind::zero3, ranks);
-    if (ranks <= 64) zero1 &= seconds(StageKind::zero1, ranks) < sharded;
-    if (ranks >= 128) hsdp &= seconds(StageKind("hsdp"), ranks) < sharded;
+  bool shorter = true;
+  for (const int ranks : {16, 32, 64}) {
+    const double sharded = seconds(StageKind::zero3, ranks),
+                 zero1 = seconds(StageKind::zero1, ranks);
+    const double error = expected_step_error(machine_data(machine), ranks).error;
+    shorter &= (1 + error) * zero1 < sharded;
+    lesson.say(cli::format("~ %d ranks: zero1 %.1f ms, zero3 %.1f ms, with an error of %.0f %%",
+                           ranks, 1e3 * zero1, 1e3 * sharded, 100 * error));
   }
-  lesson.check("from 16 to 64 ranks zero1's step is shorter than zero3's", zero1);
-  lesson.check("from 128 to 4,096 ranks hsdp's step is shorter than zero3's", hsdp);
+  lesson.check("zero1's step is shorter than zero3's by more than the error", shorter);
   train_m(lesson, training_m(lesson, StageKind::zero1), true);  // for --step
 }
 
@@ -144,7 +127,6 @@ int main(int argc, char** argv) {
   return run(argc, argv, about, [](Lesson& lesson) {
     what_fits(lesson);
     what_calls_take(lesson);
-    what_hides(lesson);
     what_scales(lesson);
   });
 }

@@ -92,7 +92,7 @@ RecordedRun record(StageRunSpec spec, StageKind recorded_as) {
     const auto rank = size_t(t.comm().rank());
     run.calls[rank].clear();
     t.comm().events().listen([&, rank, recorded](const Event& e) {
-      if (recording::RankRecorder::records(e) && t.steps() == recorded && !ended[rank])
+      if (recording::is_recorded(e) && t.steps() == recorded && !ended[rank])
         run.held[rank].push_back(held_by(t.engine().stage(), t.model().units()));
     });
     recording.at_start(t);

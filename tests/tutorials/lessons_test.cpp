@@ -144,7 +144,7 @@ TEST_CASE("lessons keep their promise with other flags and at the most ranks", "
            {"05_ddp", "--ranks 8"},
            {"06_zero1", "--ranks 5 --clip --steps 5"},
            {"08_zero3", "--ranks 5 --layers 12 --seed 7"},
-           {"10_offload", "--ranks 5 --micro-batches 2 --chunk 2"},
+           {"10_offload", "--ranks 5 --micro-batches 2"},
            {"11_overlap", "--ranks 5 --layers 3 --latency 1"}}) {
     const cli::Finished finished = run_lesson(name, arguments + " --quiet");
     CAPTURE(name, arguments, finished.out, finished.err);
@@ -156,9 +156,7 @@ TEST_CASE("lessons keep their promise with other flags and at the most ranks", "
 TEST_CASE("00 passes on every machine, whatever is missing", "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 8);
   const auto document = passed("00_doctor", {{"--ranks", N}});
-  int64_t sum = 0;
-  for (int64_t r = 1; r <= N; ++r) sum += r;
-  CHECK(measured(document, "sum_of_ranks") == sum);
+  CHECK(measured(document, "sum_of_ranks") == (N == 1 ? 1 : N == 3 ? 6 : 36));
   const cli::Finished finished = run_lesson("00_doctor", "");
   CHECK(finished.code == 0);
   for (const char* part : {"\n~ GPU", "\n~ NCCL: ", "\nThe course runs here"})
@@ -176,8 +174,7 @@ TEST_CASE("02 has micrograd's numbers, and central differences agree with its gr
         Catch::Approx((readme(-4 + h, 2) - readme(-4 - h, 2)) / (2 * h)).epsilon(1e-6));
   CHECK(measured_number(document, "b_gradient") ==
         Catch::Approx((readme(-4, 2 + h) - readme(-4, 2 - h)) / (2 * h)).epsilon(1e-6));
-  CHECK(measured(document, "contributions") ==
-        10);  // the README's lines use a and b five times each
+  CHECK(measured(document, "contributions") == 10);  // the README uses a and b five times each
 }
 
 TEST_CASE("02 visits the entries from the last to the first, each once", "[tutorials]") {

@@ -90,6 +90,16 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers) {
   return spec;
 }
 
+void listen_to_rank0(Lesson& lesson, TrainingSpec& spec, EventStream::Listener listener) {
+  spec.run_ranks = [&lesson, listener](int size, const auto& train, RankOptions options) {
+    const auto rank = [&](Communicator& comm) {
+      if (comm.rank() == 0) comm.events().listen(listener);
+      train(comm);
+    };
+    lesson.run_ranks(size, rank, options);
+  };
+}
+
 void watch(Lesson& lesson, Trainer& rank) {
   lesson.recording().watch(
       rank.comm(), rank.memory(),

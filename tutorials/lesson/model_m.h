@@ -36,6 +36,10 @@ const Windows& text_m();
 // --seed. Change what you like; the lesson must outlive it.
 TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers = 2);
 
+// Rank 0's events, from its first one on. Takes the place of spec.run_ranks; the listener runs on
+// rank 0's thread.
+void listen_to_rank0(Lesson& lesson, TrainingSpec& spec, EventStream::Listener listener);
+
 struct RunM {
   std::vector<StepRecord> steps;
   std::vector<RankReport> ranks;

@@ -9,13 +9,26 @@ namespace {
 
 constexpr std::string_view kFull = "#+~0";
 
-// The events of units, as rank 0 has them.
-std::vector<const Snapshot*> unit_events(const Recording& recording) {
-  std::vector<const Snapshot*> events;
-  for (int64_t e = 0; e < recording.events(); ++e)
-    if (const Snapshot* rank0 = recording.at(e)[0]; rank0->kind == EventKind::unit)
-      events.push_back(rank0);
-  return events;
+// A row per unit of rank 0 below a line of phases, a column per event of a unit.
+std::vector<std::string> map_of(const Recording& recording, bool steps,
+                                const std::function<char(const Snapshot&, const Row&)>& letter) {
+  std::vector<std::string> lines{""};
+  std::string phase;
+  for (int64_t e = 0; e < recording.events(); ++e) {
+    const Snapshot& event = *recording.at(e)[0];
+    if (event.kind != EventKind::unit || (!steps && !event.phase.ends_with("ward"))) continue;
+    if (lines.size() == 1)
+      for (const Row& row : event.rows)
+        lines.push_back(("  " + row.first + "       ").substr(0, 9));
+    if (std::exchange(phase, event.phase) != event.phase) {
+      const size_t width = std::max(lines[0].size(), lines[1].size());
+      for (std::string& line : lines) line.resize(width, ' ');
+      lines[0] += "|" + phase;
+      for (size_t u = 1; u < lines.size(); ++u) lines[u] += '|';
+    }
+    for (size_t u = 1; u < lines.size(); ++u) lines[u] += letter(event, event.rows[u - 1]);
+  }
+  return lines;
 }
 
 // Whether the values of full tensors are valid is read from the events: the tensors do not say.
@@ -74,16 +87,6 @@ struct Holder {
   }
 };
 
-// The most rows of a map that have one of these letters in the same column.
-int64_t most_of(const std::vector<std::string>& map, std::string_view letters) {
-  int64_t most = 0;
-  for (size_t column = 9; column < map[1].size(); ++column)
-    most = std::max(most, std::ranges::count_if(map.begin() + 1, map.end(), [&](const auto& line) {
-                      return line.size() > column && letters.find(line[column]) != letters.npos;
-                    }));
-  return most;
-}
-
 }  // namespace
 
 std::pair<View, std::function<void(const Event&)>> followed_holdings(
@@ -102,54 +105,28 @@ View holdings(const Stage& stage, const std::vector<Unit>& units, EventStream& e
 }
 
 std::vector<std::string> unit_map(const Recording& recording, Held what) {
-  std::vector<const Snapshot*> events = unit_events(recording);
-  std::erase_if(events, [](const Snapshot* e) { return !e->phase.ends_with("ward"); });
-  const auto wide = size_t(std::clamp(66 / std::max(1, int(events.size())), 1, 3));
-  const auto forward = size_t(
-      std::ranges::count_if(events, [](const Snapshot* e) { return e->phase == "forward"; }));
-  std::vector<std::string> lines{"         forward"};
-  lines[0].resize(std::max(lines[0].size(), 9 + forward * wide), ' ');
-  lines[0] += "|backward";
-  for (size_t u = 0; u < events[0]->rows.size(); ++u) {
-    std::string line = "  " + events[0]->rows[u].first;
-    line.resize(9, ' ');
-    for (size_t e = 0; e < events.size(); ++e) {
-      const char letter = events[e]->rows[u].second[what == Held::parameter ? 0 : 2];
-      line += (e == forward ? "|" : "") +
-              std::string(wide, kFull.find(letter) != kFull.npos ? '#' : '.');
-    }
-    lines.push_back(line);
-  }
-  return lines;
+  return map_of(recording, false, [&](const Snapshot&, const Row& row) {
+    const char letter = row.second[what == Held::parameter ? 0 : 2];
+    return kFull.find(letter) != kFull.npos ? '#' : '.';
+  });
 }
-
-int64_t most_full(const std::vector<std::string>& map) { return most_of(map, "#"); }
 
 std::vector<std::string> in_flight_map(const Recording& recording) {
-  const std::vector<const Snapshot*> events = unit_events(recording);
-  std::vector<std::string> lines{""};
-  for (const auto& [unit, cell] : events[0]->rows) {
-    lines.push_back("  " + unit);
-    lines.back().resize(9, ' ');
-  }
-  std::string phase;
-  for (const Snapshot* event : events) {
-    if (event->phase != phase) {
-      phase = event->phase;
-      lines[0].resize(std::max(lines[0].size(), lines[1].size()), ' ');
-      lines[0] += "|" + phase;
-      for (size_t u = 1; u < lines.size(); ++u) lines[u] += '|';
-    }
-    for (size_t u = 1; u < lines.size(); ++u) {
-      const auto flies = [&](const char* what) {
-        return std::ranges::count(event->in_flight, event->rows[u - 1].first + what) > 0;
-      };
-      lines[u] += flies(" gradient") ? 'G' : flies(" parameter") ? 'P' : '.';
-    }
-  }
-  return lines;
+  return map_of(recording, true, [](const Snapshot& event, const Row& row) {
+    const auto flies = [&](const char* what) {
+      return std::ranges::count(event.in_flight, row.first + what) > 0;
+    };
+    return flies(" gradient") ? 'G' : flies(" parameter") ? 'P' : '.';
+  });
 }
 
-int64_t most_in_flight(const std::vector<std::string>& map) { return most_of(map, "GP"); }
+int64_t most_at_once(const std::vector<std::string>& map) {
+  int64_t most = 0;
+  for (size_t column = 9; column < map[1].size(); ++column)
+    most = std::max(most, std::ranges::count_if(map.begin() + 1, map.end(), [&](const auto& line) {
+                      return std::string_view("#GP").find(line[column]) != std::string_view::npos;
+                    }));
+  return most;
+}
 
 }  // namespace zl::recording

@@ -17,13 +17,15 @@ std::pair<View, std::function<void(const Event&)>> followed_holdings(
 enum class Held { parameter, gradient };
 
 // When rank 0 holds the full tensor of each unit: '#' full, '.' a shard or nothing. A row per unit
-// below a line of phases, a column per event of a unit in forward and backward.
+// below a line of phases, a column per event of a unit in forward and backward. In all lines '|' is
+// where a phase begins.
 std::vector<std::string> unit_map(const Recording& recording, Held what);
-int64_t most_full(const std::vector<std::string>& map);  // units that are full at one event
 
 // Which calls of rank 0 are in flight: 'G' for the gradient of a unit, 'P' for its parameters, '.'
 // none. A row per unit below a line of phases, a column per event of a unit.
 std::vector<std::string> in_flight_map(const Recording& recording);
-int64_t most_in_flight(const std::vector<std::string>& map);  // units at one event
+
+// The most units of a map that are full, or in flight, at one event.
+int64_t most_at_once(const std::vector<std::string>& map);
 
 }  // namespace zl::recording

@@ -11,32 +11,7 @@ namespace {
 
 constexpr int32_t kLeftOut = -2;  // the begin of a call whose events are not kept
 
-bool is_collective(const Event& event) {  // only two ranks take part in a send or a receive
-  const std::string_view what = event.what;
-  return what != "send" && what != "receive";
-}
-
 }  // namespace
-
-std::vector<Row> RankRecording::rows_at(int64_t event) const {
-  std::vector<Row> all;
-  for (const std::string& name : rows) all.emplace_back(name, "");
-  for (const Cell& cell : cells) {
-    if (cell.event > event) break;
-    all[size_t(cell.row)].second = text(cell.text);
-  }
-  return all;
-}
-
-bool RankRecorder::records(const Event& event) {
-  switch (event.kind) {
-    case EventKind::phase:
-    case EventKind::unit: return true;
-    case EventKind::collective_begin:
-    case EventKind::collective_end: return is_collective(event);
-    default: return false;
-  }
-}
 
 int32_t RankRecorder::index_of(const std::string& text) {
   const auto [at, is_new] = indices_.try_emplace(text, int32_t(recording_.texts.size()));
@@ -109,10 +84,10 @@ void RankRecorder::follow_call(const Event& e, int32_t entry) {
 bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& rows,
                        const char* method) {
   if (e.kind == EventKind::allocate) note_peak();
-  const bool records = RankRecorder::records(e);
+  const bool records = is_recorded(e);
   const auto entry = records && keeps_ ? int32_t(recording_.events.size()) : kLeftOut;
   const bool of_call = e.kind >= EventKind::collective_begin;
-  if (of_call && is_collective(e)) follow_call(e, entry);
+  if (is_collective(e)) follow_call(e, entry);
   if (records && !keeps_) ++recording_.left_out;
   if (entry == kLeftOut) return false;
   if (entry == 0) {
@@ -124,9 +99,7 @@ bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& 
                                .unit = index_of(e.unit),
                                .what = index_of(e.what),
                                .detail = index_of(e.detail),
-                               .group = index_of(e.group),
                                .method = index_of(method),
-                               .sequence = e.sequence,
                                .nanoseconds = e.nanoseconds,
                                .bytes = of_call ? e.bytes : 0,
                                .elements = of_call ? e.count : 0});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,6 +18,19 @@ namespace zl::recording {
 // A row of a table about one rank: a name, and what the rank has there, as {"h.0", "# + /"}.
 using Row = std::pair<std::string, std::string>;
 
+// Phases, unit events, and begins and ends of collectives of all ranks: two ranks record the same
+// events in the same order.
+inline bool is_collective(const Event& event) {
+  return event.kind >= EventKind::collective_begin && event.what != std::string_view("send") &&
+         event.what != std::string_view("receive");
+}
+inline bool is_recorded(const Event& event) {
+  const bool at_point =
+      event.kind == EventKind::collective_begin || event.kind == EventKind::collective_end;
+  return event.kind == EventKind::phase || event.kind == EventKind::unit ||
+         (at_point && is_collective(event));
+}
+
 inline constexpr int kSeries = 2 * kMemoryUses;  // the uses of the device pool, then of the host's
 using LiveBytes = std::array<int64_t, kSeries>;  // [B]
 
@@ -26,9 +40,9 @@ struct RankRecording {
   };
   struct Entry {  // an event; texts are indices into `texts`
     EventKind kind = EventKind::phase;
-    int32_t phase = 0, unit = 0, what = 0, detail = 0, group = 0, method = 0;
-    int64_t sequence = 0, nanoseconds = 0;  // of the rank's stream and clock
-    int64_t bytes = 0, elements = 0;        // of a collective, as in Event
+    int32_t phase = 0, unit = 0, what = 0, detail = 0, method = 0;
+    int64_t nanoseconds = 0;          // of the rank's clock
+    int64_t bytes = 0, elements = 0;  // of a collective, as in Event
   };
   struct Cell {  // from this event on, the row has this text
     int32_t event = 0, row = 0, text = 0;
@@ -65,7 +79,6 @@ struct RankRecording {
   std::vector<Call> calls;
 
   const std::string& text(int32_t index) const { return texts[size_t(index)]; }
-  std::vector<Row> rows_at(int64_t event) const;
 };
 
 // As bytes, for a rank in another process. decode() throws CommunicationError if they end too
@@ -79,9 +92,6 @@ class RankRecorder {
   // `host` may be null. The memories must live until the last see().
   RankRecorder(const Memory* device, const Memory* host) : device_(device), host_(host) {}
 
-  // Phases, unit events, and begins and ends of collectives of all ranks. Two ranks record the same
-  // events in the same order.
-  static bool records(const Event& event);
   // To be called with every event. Adds those that it records, with what `rows` returns and the
   // function of the stage that the event belongs to. Returns whether one was added.
   bool see(const Event& event, const std::function<std::vector<Row>()>& rows,

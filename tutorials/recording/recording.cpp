@@ -37,18 +37,27 @@ void Recording::watch(Communicator& comm, const Memory& memory, View view) {
   Rank& rank = ranks_[size_t(comm.rank())];
   rank.memory = &memory;
   rank.view = std::move(view);
-  rank.recorder.emplace(&memory, nullptr);
   comm.events().listen([&rank, &comm](const Event& event) {
-    if (!rank.memory || !rank.recorder->see(event, rank.view.rows)) return;
+    if (!rank.memory || !is_recorded(event)) return;
     follow(event, rank.in_flight);
-    const RankRecording& all = rank.recorder->recording();
-    const auto last = int32_t(all.events.size()) - 1;
-    // Of the rows that have changed since the event that was shown last.
-    const bool changed = !rank.shown.empty() && !all.cells.empty() &&
-                         all.cells.back().event > rank.shown.back().event;
-    const bool of_gradient = std::string_view(event.detail).ends_with(" gradient");
+    std::vector<Row> rows;
+    if (rank.view.rows) rows = rank.view.rows();
+    rank.changed = rank.changed || rows != rank.rows;
+    rank.rows = std::move(rows);
+    const bool of_gradient = std::string_view(event.detail).ends_with(" gradient"),
+               changed = std::exchange(rank.changed, false) && !rank.shown.empty();
     if (event.kind == EventKind::collective_begin && !changed && !of_gradient) return;
-    rank.shown.push_back({last, rank.in_flight, rank.memory->ledger(), comm.log()});
+    rank.shown.push_back({.kind = event.kind,
+                          .sequence = event.sequence,
+                          .phase = event.phase,
+                          .unit = event.unit,
+                          .what = event.what,
+                          .detail = event.detail,
+                          .group = event.group,
+                          .in_flight = rank.in_flight,
+                          .ledger = rank.memory->ledger(),
+                          .log = comm.log(),
+                          .rows = rank.rows});
   });
 }
 
@@ -60,32 +69,14 @@ int64_t Recording::events() const {
 
 std::vector<const Snapshot*> Recording::at(int64_t event) const {
   std::vector<const Snapshot*> all;
-  for (const Rank& rank : ranks_) {
-    const auto [found, is_new] = rank.snapshots.try_emplace(event);
-    all.push_back(&found->second);
-    if (!is_new) continue;
-    const Shown& shown = rank.shown[size_t(event)];
-    const RankRecording& r = rank.recorder->recording();
-    const RankRecording::Entry& e = r.events[size_t(shown.event)];
-    found->second = {.kind = e.kind,
-                     .sequence = e.sequence,
-                     .phase = r.text(e.phase),
-                     .unit = r.text(e.unit),
-                     .what = r.text(e.what),
-                     .detail = r.text(e.detail),
-                     .group = r.text(e.group),
-                     .in_flight = shown.in_flight,
-                     .ledger = shown.ledger,
-                     .log = shown.log,
-                     .rows = r.rows_at(shown.event)};
-  }
+  for (const Rank& rank : ranks_) all.push_back(&rank.shown[size_t(event)]);
   return all;
 }
 
 int64_t Recording::peak() const {
   int64_t most = 0;
   for (const Rank& rank : ranks_)
-    for (const Shown& shown : rank.shown) most = std::max(most, shown.ledger.peak_total());
+    for (const Snapshot& shown : rank.shown) most = std::max(most, shown.ledger.peak_total());
   return most;
 }
 

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,25 +45,19 @@ class Recording {
 
   int ranks() const { return int(ranks_.size()); }
   int64_t events() const;  // that every rank has
-  // By rank; events count from 0. The snapshots live as long as the recording.
+  // By rank; events count from 0. Valid until the next event is recorded.
   std::vector<const Snapshot*> at(int64_t event) const;
   int64_t peak() const;  // [B] the most that a rank held in the run
   const std::vector<std::string>& legend() const { return ranks_[0].view.legend; }
 
  private:
-  struct Shown {
-    int32_t event = 0;  // of the recorder
-    std::vector<std::string> in_flight;
-    MemoryLedger ledger;
-    CommunicationLog log;
-  };
   struct Rank {
     const Memory* memory = nullptr;  // null: not recorded
     View view;
     std::vector<std::string> in_flight;
-    std::optional<RankRecorder> recorder;
-    std::vector<Shown> shown;
-    mutable std::map<int64_t, Snapshot> snapshots;  // that at() was asked for
+    std::vector<Row> rows;  // at the last event
+    bool changed = false;   // a row, since the event that was shown last
+    std::vector<Snapshot> shown;
   };
   std::vector<Rank> ranks_;
 };

@@ -4,12 +4,55 @@
 #include <memory>
 #include <vector>
 
+#include "stages/train/trainer.h"
+#include "tutorials/recording/holdings.h"
+#include "tutorials/recording/stage_functions.h"
 #include "tutorials/recording/step_json.h"
-#include "tutorials/recording/step_recorder.h"
 
 namespace zl::recording {
 
-// Records the first kMostRecordedRanks ranks.
+// Further ranks run, and are not recorded.
+inline constexpr int kMostRecordedRanks = 16;
+// Of a step. Of several micro-batches the first ones and the last are recorded whole.
+inline constexpr int64_t kMostRecordedEvents = 2'000;
+
+// Records one step of a training run on one rank: the second that the run makes, which is in steady
+// state, or the first if there is only one.
+class StepRecorder {
+ public:
+  // Listens to the rank's stream from now on, before the run's first step. This object and
+  // `training` must live until the stream's last event.
+  explicit StepRecorder(Trainer& training);
+  StepRecorder(const StepRecorder&) = delete;  // the listener holds its address
+  StepRecorder& operator=(const StepRecorder&) = delete;
+
+  // To be called after the step to record.
+  void after_step();
+  // What has been recorded so far: of a run that failed, the step in which it did. The rank may
+  // have ended.
+  RankRecording recording() const { return recorder_ ? recorder_->finish() : RankRecording(); }
+
+ private:
+  void see(const Event& event);
+  void begin_data();
+  void begin_step();
+  bool keeps_micro_batch() const;
+  void record(const Event& event);
+
+  Trainer& training_;            // until after_step()
+  const int64_t micro_batches_;  // A, of a step
+  const int64_t last_;           // the step to record
+  bool records_ = false;
+  int64_t step_ = 0, updates_ = 0, micro_batch_ = 0;  // from 1, when it began, from 1
+  int64_t of_first_ = 0;                              // events of the first micro-batch
+  View view_;
+  std::function<void(const Event&)> follow_;
+  std::optional<StageFunctions> functions_;
+  std::optional<RankRecorder> recorder_;
+};
+
+// Records one step of the first kMostRecordedRanks ranks: the second that the run makes, which is
+// in steady state, or the first if there is only one.
 class RunRecording {
  public:
   explicit RunRecording(int ranks);

@@ -13,7 +13,6 @@ namespace zl::exercises {
 namespace {
 
 using rms_norm_checks::Case;
-using Values = std::vector<double>;
 
 Values values_of(const Tensor& t) {
   if (!t.defined()) return {};
@@ -52,33 +51,32 @@ class Bench {
     std::optional<Var> x = input(), y;
     const double before = live(MemoryUse::activation), heap = heap_live();
     y = rms_norm(*x, weight(), c_.eps);
-    put("recorded", y->needs_gradient());
+    record.put("recorded", y->needs_gradient());
     Tensor value = y->value();
     x.reset(), y.reset();
-    put("keeps y", !value.unique());
+    record.put("keeps y", !value.unique());
     value = {};
-    put("heap", heap_live() - heap);
-    put("kept", live(MemoryUse::activation) - before);
-    put("keeps x", !x_.unique());
+    record.put("heap", heap_live() - heap);
+    record.put("kept", live(MemoryUse::activation) - before);
+    record.put("keeps x", !x_.unique());
   }
 
   void run() {
     const Var x = input();
     const double before = live(MemoryUse::activation);
     Var y = rms_norm(x, weight(), c_.eps);
-    put("kept", live(MemoryUse::activation) - before);
+    record.put("kept", live(MemoryUse::activation) - before);
     if (c_.twice) y = rms_norm(y, weight(), c_.eps);
-    record.numbers["y"] = values_of(y.value());
-    record.numbers["y shape"].assign(y.value().shape().begin(), y.value().shape().end());
-    put("y is f64", y.value().dtype() == Dtype::f64);
-    put("has a tape", y.tape() != nullptr);
-    put("entries", double(tape_.entries()));
-    put("recorded", y.needs_gradient());
+    record.put("y", values_of(y.value()));
+    record.put("y shape", y.value().shape());
+    record.put("y is f64", y.value().dtype() == Dtype::f64);
+    record.put("has a tape", y.tape() != nullptr);
+    record.put("entries", double(tape_.entries()));
+    record.put("recorded", y.needs_gradient());
     if (c_.backward && y.needs_gradient()) backward(x, y);
   }
 
  private:
-  void put(const char* name, double value) { record.numbers[name] = {value}; }
   double live(MemoryUse use) const { return double(memory_.ledger().live(use)); }
   // [B] of small allocations; large ones, such as segments of tensors, are elsewhere.
   static double heap_live() { return double(mallinfo2().uordblks); }
@@ -109,7 +107,7 @@ class Bench {
     Tensor elsewhere;
     if (c_.resharded) {  // as ZeRO-3 does
       weight_.data = {};
-      put("kept of weight", live(MemoryUse::parameter));
+      record.put("kept of weight", live(MemoryUse::parameter));
       elsewhere = tensor(MemoryUse::workspace, {c_.C()}, Values(size_t(c_.C()), NAN));
       weight_.data = tensor(MemoryUse::parameter, {c_.C()}, c_.weight);
     }
@@ -118,8 +116,8 @@ class Bench {
     } catch (const std::invalid_argument& e) {  // a contract of the library's was broken
       record.texts["backward"] = e.what();
     }
-    record.numbers["dx"] = values_of(dx_);
-    record.numbers["dweight"] = values_of(weight_.grad);
+    record.put("dx", values_of(dx_));
+    record.put("dweight", values_of(weight_.grad));
   }
 
   const Case& c_;

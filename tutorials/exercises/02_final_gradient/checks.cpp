@@ -11,8 +11,6 @@ namespace zl::exercises {
 namespace {
 
 using namespace final_gradient_checks;
-using Kind = Event::Kind;
-using Values = std::vector<double>;
 
 enum class Is { right, shared, never, early, late, twice, unordered, wrong, changed };
 
@@ -24,7 +22,6 @@ struct Final {
   bool evaluated = false;                             // it has uses of evaluation
   bool used = false;                                  // in any micro-batch
   bool left_open = false;  // a use of an earlier micro-batch did not contribute
-  bool at_end = false;     // final at the end of backward only
 
   int calls = 0, call = 0, called = 0;  // of ready(): how many, which is the first, its event
   int come = 0;              // contributions to the parameter in that micro-batch, until this call
@@ -56,7 +53,7 @@ std::vector<Final> finals(const Script& script) {
     if (event.kind != Kind::end_backward) continue;
     for (Final& one : now) {
       one.used = one.used || one.uses > 0;
-      if ((one.at_end = one.event < 0)) one.event = event.last ? int(at) : -1;
+      if (one.event < 0 && event.last) one.event = int(at);
       if (event.last) continue;
       one.left_open = one.left_open || one.uses > one.contributions;
       one.uses = one.checkpointed = one.contributions = 0;
@@ -68,19 +65,22 @@ std::vector<Final> finals(const Script& script) {
 }
 
 void put_observed(const Record& seen, const Script& script, std::vector<Final>& all) {
-  bool overlaps = false;
+  const std::vector<ReadyCall> calls = seen.rows<ReadyCall>("calls");
+  const bool overlaps = std::ranges::any_of(calls, [&](const ReadyCall& call) {
+    return script.events[size_t(call.event)].kind == Kind::contribution;
+  });
   for (int i = 0; i < int(all.size()); ++i) {
     Final& f = all[size_t(i)];
     const auto list = [&](const char* what, int step) {
       const auto found = seen.numbers.find(str(what, " ", step, " ", f.parameter));
       return found == seen.numbers.end() ? Values() : found->second;
     };
-    const Values calls = list("calls", f.step), before = list("after", f.step - 1);
-    f.calls = int(calls.size()) / 3;
-    if (f.calls > 0) f.call = int(calls[0]), f.called = int(calls[1]), f.come = int(calls[2]);
-    const Event& event = script.events[size_t(f.called)];
-    f.before_last = !event.last;
-    overlaps = overlaps || event.kind == Kind::contribution;
+    const Values before = list("after", f.step - 1);
+    for (int k = int(calls.size()); k-- > 0;)
+      if (const auto& [step, p, event, come] = calls[size_t(k)]; step == f.step && p == f.parameter)
+        ++f.calls, f.call = k, f.called = event, f.come = come;
+    f.before_last = !script.events[size_t(f.called)].last;
+    f.all_at_end = !overlaps;
     f.got = list("ready", f.step), f.after = list("after", f.step), f.with_before = f.sum;
     for (size_t k = 0; k < before.size(); ++k) f.with_before.at(k) += before[k];
     f.is = !list("shared", f.step).empty() ? Is::shared
@@ -93,7 +93,6 @@ void put_observed(const Record& seen, const Script& script, std::vector<Final>& 
            : f.after != f.sum              ? Is::changed
                                            : Is::right;
   }
-  for (Final& f : all) f.all_at_end = !overlaps;
 }
 
 // The first row counts that all gradients of its kind fit; nullptr: they do.
@@ -128,10 +127,9 @@ const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
      "a parameter that no micro-batch uses is never ready: a rank that uses it would wait"},
     {Is::never, [](F f) { return f.uses == 0; },
      "a parameter that only earlier micro-batches use is never ready: its gradient is lost"},
-    {Is::never, [](F f) { return f.at_end; },
-     "what is not complete at the end of the last backward is never ready: call ready() then, "
-     "because all ranks must make the same reductions"},
-    {Is::never, nullptr, "ready() is never called for a parameter: other ranks would wait"},
+    {Is::never, nullptr,
+     "ready() is never called for a parameter, at the latest at the end of the last backward: "
+     "other ranks would wait"},
     {Is::twice, nullptr, "ready() is called twice for a parameter in a step: it is reduced twice"},
     {Is::unordered, nullptr,
      "at the end of backward parameters must be ready in the order of their numbers, on all ranks"},

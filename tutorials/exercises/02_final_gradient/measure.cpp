@@ -8,13 +8,12 @@
 
 namespace zl::exercises {
 
-// Plays the script to the student's observer. Of parameter 2 in step 0, "calls 0 2" has three
-// numbers for each call of ready(): which call it is, its event, how many contributions have come
-// in this micro-batch. "ready 0 2" is the gradient at its last call, "after 0 2" that after the
-// step. "shared 0 2" is there if the gradient has the memory of a contribution.
+// Plays the script to the student's observer. "calls" has all calls of ready(). Of parameter 2 in
+// step 0 "ready 0 2" is the gradient at its last call, "after 0 2" that after the step. "shared 0
+// 2" is there if the gradient has the memory of a contribution.
 Record measure(const std::string& check, const CheckOptions& options) {
-  using Kind = final_gradient_checks::Event::Kind;
-  const final_gradient_checks::Script script = final_gradient_checks::make_script(check, options);
+  using namespace final_gradient_checks;
+  const Script script = make_script(check, options);
   const int parameters = int(script.sizes.size());
   EventStream stream;
   Memory memory{{}, cpu_backend(), stream, {.poison = true}};  // fresh memory holds NaN
@@ -24,25 +23,21 @@ Record measure(const std::string& check, const CheckOptions& options) {
   const Tensor contribution =
       Tensor::empty(memory, MemoryUse::activation, {*std::ranges::max_element(script.sizes)});
   Record record;
-  int at = -1, calls = 0, step = 0;
+  int at = -1, step = 0;
   std::vector<int> come(script.sizes.size());
-  const auto list = [&](const char* what, int p) -> std::vector<double>& {
-    return record.numbers[str(what, " ", step, " ", p)];
-  };
+  std::vector<ReadyCall> calls;
   const auto put_gradient = [&](const char* what, int p) {
-    const std::vector<float> values = kernel::download_floats(gradients.of[size_t(p)]);
-    list(what, p).assign(values.begin(), values.end());
+    record.put(str(what, " ", step, " ", p), kernel::download_floats(gradients.of[size_t(p)]));
   };
   gradients.ready = [&](int p) {
     require(at >= 0, "ready() is called before the first event");
     require(p >= 0 && p < parameters, "ready(", p, "): the parameters are 0 to ", parameters - 1);
-    const double call[] = {double(calls++), double(at), double(come[size_t(p)])};
-    list("calls", p).insert(list("calls", p).end(), std::begin(call), std::end(call));
+    calls.push_back({step, p, at, come[size_t(p)]});
     put_gradient("ready", p);
   };
   const std::unique_ptr<GradientObserver> observer = observe(gradients);
   require(observer != nullptr, "observe() returned no observer");
-  for (const auto& event : script.events) {
+  for (const Event& event : script.events) {
     ++at, step = event.step;
     if (event.kind == Kind::begin_step) observer->begin_step();
     if (event.kind == Kind::use) observer->use(event.parameter, event.use);
@@ -57,10 +52,12 @@ Record measure(const std::string& check, const CheckOptions& options) {
       kernel::fill(NAN, contribution);  // as if another op used the memory
     }
     for (int p = 0; p < parameters; ++p) {
-      if (gradients.of[size_t(p)].same_storage(contribution)) list("shared", p) = {1};
+      if (gradients.of[size_t(p)].same_storage(contribution))
+        record.put(str("shared ", step, " ", p), 1);
       if (event.kind == Kind::end_backward && event.last) put_gradient("after", p);
     }
   }
+  record.put_rows("calls", calls);
   return record;
 }
 

@@ -9,8 +9,13 @@
 
 namespace zl::exercises::final_gradient_checks {
 
+// A call of ready(): its event, and how many contributions have come in this micro-batch.
+struct ReadyCall {
+  int step = 0, parameter = 0, event = 0, come = 0;
+};
+
+enum class Kind { begin_step, use, begin_backward, contribution, end_backward };
 struct Event {
-  enum class Kind { begin_step, use, begin_backward, contribution, end_backward };
   Kind kind{};
   int step = 0, micro_batch = 0;
   bool last = false;          // of the step's micro-batches
@@ -24,8 +29,6 @@ struct Script {
   int micro_batches = 1;
   std::vector<Event> events;
 };
-
-using Kind = Event::Kind;
 
 // One use in the forward pass of a micro-batch.
 struct Layer {

@@ -10,8 +10,6 @@
 namespace zl::exercises {
 namespace {
 
-using Values = std::vector<double>;
-
 struct Ring {
   Record seen = observe();
   ring_checks::RingCase c = ring_checks::make_case(check_name(), options());
@@ -51,14 +49,14 @@ void check_communication(const Ring& ring) {
   check_neighbours(ring, why);
   static constexpr std::pair<const char*, const char*> kMeanings[] = {
       {" has ended,", "a rank returns while another one waits for its message"},
-      {" did not match ",
-       "a rank waits for a message that does not come: each send needs a receive and vice versa"},
       {"waits in send",
        "every rank waits until its send has been received, and no rank receives: start the send, "
        "receive, then wait for the send"},
       {"waits in receive", "every rank waits to receive, and none sends: start the send first"},
       {"dropped the Work", "a send or receive was not waited for: keep its Work, and call wait()"},
-      {"", "sends and receives do not match: both sides must take the same chunk in a step"}};
+      {"",
+       "sends and receives do not match: each send needs a receive, and both sides must take the "
+       "same chunk in a step"}};
   for (const auto& [text, meaning] : kMeanings)
     if (why.find(text) != why.npos) fail(ring.where + meaning, why);
 }

@@ -42,7 +42,7 @@ Record measure(const std::string& check, const CheckOptions& options) {
     Memory memory({}, cpu_backend(), comm.events(), {.poison = true});
     WatchedCommunicator watched(comm, seen);
     for (const char* list : {"sends", "elements", "receives"}) seen.numbers[list] = {};
-    std::vector<double>& used = seen.numbers["memory"] = {0, 0};
+    Values& used = seen.numbers["memory"] = {0, 0};
     for (size_t call = 0; call < c.values.size(); ++call) {
       const int64_t n = c.n(call), N = c.ranks;
       const Tensor values = Tensor::empty(memory, MemoryUse::gradient, {n}),
@@ -53,8 +53,7 @@ Record measure(const std::string& check, const CheckOptions& options) {
       ring_all_reduce(watched, values, scratch);
       used[0] += double(memory.allocations() - allocations);
       used[1] += double(memory.ledger().peak_total() - live);
-      const std::vector<float> result = kernel::download_floats(values);
-      seen.numbers[str("result ", call)].assign(result.begin(), result.end());
+      seen.put(str("result ", call), kernel::download_floats(values));
     }
     watched.finish();
   });

@@ -28,10 +28,7 @@ struct DdpEvidence {
       fail("a Work was destroyed before wait() was called on it", error);
     if (!error.empty())
       fail("the ranks make different calls, or the same calls in another order", error);
-    std::vector<int64_t> n;
-    for (const double number : seen.numbers["calls 0"]) n.push_back(int64_t(number));
-    for (const int64_t* i = n.data(); i < n.data() + n.size(); i += 7)
-      calls.push_back({i[0], i[1], i[2], i[3], i[4], i[5], i[6]});
+    calls = seen.rows<ReduceCall>("calls 0");
   }
   std::string unit(const ReduceCall& call) const { return c.unit_name(size_t(call.unit)); }
 };

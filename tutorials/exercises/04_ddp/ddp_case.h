@@ -12,8 +12,8 @@
 
 namespace zl::exercises {
 
-// An all-reduce of rank 0. The record has seven numbers of each. The loop's calls in a micro-batch
-// are numbered from 0: gradient_ready() of each unit, backward_done(), and wait() in the last one.
+// An all-reduce of rank 0. The loop's calls in a micro-batch are numbered from 0: gradient_ready()
+// of each unit, backward_done(), and wait() in the last one.
 struct ReduceCall {
   int64_t step, micro_batch, unit, count;  // unit: -1: another tensor
   int64_t place;                           // in which call of the loop

@@ -74,16 +74,13 @@ void run_rank(const DdpCase& c, Communicator& transport, Record& seen) {
     reducer->wait();
     called();
     for (size_t u = 0; u < units.size(); ++u) {
-      const std::span<float> values = units[u].gradient.data<float>();
-      seen.numbers[str("gradient ", now.step, " ", u)].assign(values.begin(), values.end());
+      seen.put(str("gradient ", now.step, " ", u), units[u].gradient.data<float>());
       kernel::fill(0, units[u].gradient);
     }
   }
   reducer.reset();
   comm.finish();
-  for (const auto& [step, micro_batch, unit, count, place, group, waited] : now.calls)
-    for (const int64_t number : {step, micro_batch, unit, count, place, group, waited})
-      seen.numbers["calls"].push_back(double(number));
+  seen.put_rows("calls", now.calls);
 }
 
 }  // namespace

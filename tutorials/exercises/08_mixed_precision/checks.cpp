@@ -11,8 +11,6 @@
 namespace zl::exercises {
 namespace {
 
-using Values = std::vector<double>;
-
 struct PrecisionEvidence {
   PrecisionCase c = precision_case(check_name(), options());
   Record seen = observe();

@@ -9,8 +9,6 @@
 namespace zl::exercises {
 namespace {
 
-using Values = std::vector<double>;
-
 // SGD, which keeps what it was given.
 class RecordingOptimizer final : public ShardOptimizer {
  public:
@@ -40,22 +38,22 @@ void run_rank(const PrecisionCase& c, Communicator& comm, Record& seen) {
                                                .min_scale = c.min_scale,
                                                .max_norm = c.max_norm});
   for (size_t step = 0;; ++step) {
-    const auto put = [&](const char* name, Values values) {
-      seen.numbers[str(name, " ", step)] = std::move(values);
+    const auto put = [&](const char* name, const auto& values) {
+      seen.put(str(name, " ", step), values);
     };
     const double scale = precision->loss_scale();
-    put("scale", {scale});
-    put("master", Values(precision->master().begin(), precision->master().end()));
-    put("parameters", Values(parameters.begin(), parameters.end()));
+    put("scale", scale);
+    put("master", precision->master());
+    put("parameters", parameters);
     if (step == c.steps) return;
     for (int64_t i = 0; i < c.n; ++i)
       gradient[size_t(i)] = c.scaled_gradient(comm.rank(), step, i, scale);
     optimizer.calls = 0;
     optimizer.given.clear();
     const PrecisionStep result = precision->step(gradient);
-    put("norm", {result.norm});
-    put("skipped", {result.skipped ? 1.0 : 0.0});
-    put("calls", {double(optimizer.calls)});
+    put("norm", result.norm);
+    put("skipped", double(result.skipped));
+    put("calls", double(optimizer.calls));
     put("gradient", optimizer.given);
   }
 }

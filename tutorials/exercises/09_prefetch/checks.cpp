@@ -153,11 +153,8 @@ void check_schedules() {
   const Record seen = observe();
   size_t k = 0;
   for (const PrefetchTask& task : prefetch_tasks(check_name(), options())) {
-    const std::vector<double>& numbers = seen.numbers.at(str("schedule ", k++));
-    Entries got;
-    const Entries right = right_schedule(task);
-    for (size_t i = 0; i < numbers.size(); i += 2)
-      got.push_back({Action(int(numbers[i])), int(numbers[i + 1])});
+    const Entries got = seen.rows<ScheduleEntry>(str("schedule ", k++)),
+                  right = right_schedule(task);
     if (got == right) continue;
     const size_t at = size_t(std::ranges::mismatch(got, right).in1 - got.begin());
     fail(meaning(task, got, right, at),

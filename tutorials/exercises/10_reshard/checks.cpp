@@ -11,8 +11,6 @@ namespace zl::exercises {
 namespace {
 
 using namespace reshard_checks;
-using Values = std::vector<double>;
-
 // One element of a shard: what it must be, and what it is.
 struct Element {
   int parameter = -1;      // -1: padding
@@ -29,13 +27,14 @@ struct Part {
   const ReshardCase& c;
   int rank;
   State state;
-  Values got, reads;  // reads: of each the piece and the number of elements
+  Values got;
+  std::vector<PieceRead> reads;
   std::vector<Element> elements = {};
 
   void expect() {
     const FlatLayout from = flat_layout(c.saved, state), to = flat_layout(c.now, state);
-    bool own_piece = true;
-    for (size_t i = 0; i < reads.size(); i += 2) own_piece = own_piece && reads[i] == rank;
+    const bool own_piece =
+        std::ranges::all_of(reads, [&](const PieceRead& read) { return read.piece == rank; });
     elements.assign(size_t(to.shard), {.state = state});
     for (size_t p = 0; p < to.begin.size(); ++p)
       for (int64_t e = 0; to.begin[p] >= 0 && e < c.now.parameters[p].numel; ++e) {
@@ -139,9 +138,9 @@ void check_values(const std::vector<Part>& parts) {
 
 void check_reads(const Part& part) {
   const double all = double(part.c.saved.ranks * flat_layout(part.c.saved, part.state).shard),
-               calls = double(part.reads.size()) / 2;
+               calls = double(part.reads.size());
   double is = 0, must = 0, right_calls = 0;
-  for (size_t i = 1; i < part.reads.size(); i += 2) is += part.reads[i];
+  for (const PieceRead& read : part.reads) is += double(read.elements);
   Element before;
   for (const Element& e : part.elements) {
     must += e.piece >= 0;
@@ -169,7 +168,7 @@ void check(bool reads = false) {
       for (const State state : kStates) {
         const std::string name = part_name(k, rank, state);
         Part& part = parts.emplace_back(
-            Part{cases[k], rank, state, seen.numbers.at(name), seen.numbers.at(name + " reads")});
+            Part{cases[k], rank, state, seen.list(name), seen.rows<PieceRead>(name + " reads")});
         part.expect();
         check_size(part);
         for (size_t i = 0; i < part.got.size(); ++i) part.elements[i].is = part.got[i];

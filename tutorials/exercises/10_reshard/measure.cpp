@@ -26,15 +26,14 @@ class NotingPieces final : public SavedPieces {
   void read(int rank, State state, int64_t first, std::span<float> to) override {
     const std::vector<float>& full = full_[size_t(state)];
     const int64_t shard = int64_t(full.size()) / unit_.ranks;
-    for (const int64_t number : {int64_t(rank), int64_t(to.size())})
-      reads.push_back(double(number));
+    reads.push_back({rank, int64_t(to.size())});
     for (size_t i = 0; i < to.size(); ++i) {
       const int64_t at = first + int64_t(i);
       const bool there = rank >= 0 && rank < unit_.ranks && at >= 0 && at < shard;
       to[i] = there ? full[size_t(rank * shard + at)] : std::numeric_limits<float>::quiet_NaN();
     }
   }
-  std::vector<double> reads;  // of each the piece and the number of elements
+  std::vector<PieceRead> reads;
 
  private:
   ShardedUnit unit_;
@@ -51,10 +50,9 @@ Record measure(const std::string& check, const CheckOptions& options) {
     for (int rank = 0; rank < cases[k].now.ranks; ++rank)
       for (const State state : kStates) {
         NotingPieces pieces(cases[k].saved);
-        const std::vector<float> shard = load_shard(pieces, cases[k].now, rank, state);
         const std::string name = part_name(k, rank, state);
-        record.numbers[name] = {shard.begin(), shard.end()};
-        record.numbers[name + " reads"] = pieces.reads;
+        record.put(name, load_shard(pieces, cases[k].now, rank, state));
+        record.put_rows(name + " reads", pieces.reads);
       }
   return record;
 }

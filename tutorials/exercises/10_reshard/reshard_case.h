@@ -15,6 +15,12 @@ struct ReshardCase {
   ShardedUnit saved, now;
 };
 
+// A call of SavedPieces::read().
+struct PieceRead {
+  int piece = 0;
+  int64_t elements = 0;
+};
+
 inline constexpr State kStates[] = {State::weights, State::moments};
 
 // By the library's Partition.

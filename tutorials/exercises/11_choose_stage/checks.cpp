@@ -121,8 +121,6 @@ std::string peak_meaning(const Answer& a) {
     return "full parameters are missing" + at + "a unit that runs is unsharded";
   if (more == -copies * (a.root + a.block))
     return "what is full is missing" + at + "a unit's gradient is until it is reduced";
-  if (more == -copies * a.root)
-    return "root is missing" + at + "it runs around the blocks, and is full beside one";
   if (more == copies * (a.all - a.root - a.block))
     return "all units are full" + at + "one block after another is, beside root";
   return str("too ", more > 0 ? "much" : "little", " is counted", at,

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "tensor/io/small_file.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/grader/temporary_folder.h"
 
@@ -34,14 +35,10 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-std::string read_text(const std::string& file) {
-  std::error_code none;
-  if (!fs::is_regular_file(file, none))  // opening a pipe would wait
-    throw UnreadableFile("'" + file + "' is no file");
-  std::ifstream in(file, std::ios::binary);
-  if (!in.good()) throw UnreadableFile("cannot read '" + file + "'");
-  if (fs::file_size(file) > 1 << 20) throw UnreadableFile("'" + file + "' is larger than 1 MiB");
-  return {std::istreambuf_iterator<char>(in), {}};
+std::string read_text(const std::string& file) try {
+  return read_small_file(file, {"solution", 1 << 20});
+} catch (const InputError& e) {
+  throw UnreadableFile(e.what());
 }
 
 // The compiler's first messages, with the student's file name instead of student.cpp.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tensor/io/small_file.h"
 #include "tensor/random.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/zerolab/cli/nearest.h"
@@ -47,9 +48,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Toolchain, compiler, launcher, flags, link, j
                                    exercises, source)
 
 Toolchain read_toolchain(const std::string& path) {
-  std::ifstream in(path);
-  require_input(in.good(), "cannot read ", path);
-  std::string text = (std::stringstream() << in.rdbuf()).str();
+  std::string text = read_small_file(path, {"toolchain", 1 << 20});
   const std::string here = fs::absolute(path).parent_path().lexically_normal().string();
   for (size_t at; (at = text.find("{here}")) != text.npos;) text.replace(at, 6, here);
   try {

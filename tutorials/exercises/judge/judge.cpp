@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -66,27 +67,25 @@ std::string shortened(const std::string& text) {
 }
 
 [[noreturn]] void fail_of_signal(int signal, int64_t most_written) {
-  const char* known = sigabbrev_np(signal);
-  const std::string name =
-      known ? std::string(" (SIG") + known + ")" : str(" (signal ", signal, ")");
-  switch (signal) {
-    case SIGSEGV:
-    case SIGBUS:
-      fail(
-          "the program crashed" + name,
-          "It used memory that it does not have: an index out of range, a tensor that was freed or "
-          "never allocated, or a recursion without an end.");
-    case SIGABRT:
-      fail("the program was aborted" + name,
-           "An exception left a function that must not throw, or was thrown while another one was "
-           "handled, or memory of the heap was overwritten, or a std::thread was destroyed before "
-           "join().");
-    case SIGFPE: fail("the program crashed" + name, "An integer division by zero.");
-    case SIGXFSZ:
-      fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
-           "Print less: the first numbers are enough to see what is wrong.");
-  }
-  fail("the program was killed" + name);
+  if (signal == SIGXFSZ)
+    fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
+         "Print less: the first numbers are enough to see what is wrong.");
+  const std::map<int, std::pair<const char*, const char*>> meanings = {
+      {SIGSEGV,
+       {"crashed",
+        "It used memory that it does not have: an index out of range, a tensor that was freed or "
+        "never allocated, or a recursion without an end."}},
+      {SIGFPE, {"crashed", "An integer division by zero."}},
+      {SIGABRT,
+       {"was aborted",
+        "An exception left a function that must not throw, or was thrown while another one was "
+        "handled, or memory of the heap was overwritten, or a std::thread was destroyed before "
+        "join()."}}};
+  const auto [what, details] =
+      meanings.contains(signal) ? meanings.at(signal) : std::pair{"was killed", ""};
+  const char* name = sigabbrev_np(signal);
+  fail(str("the program ", what, " (", name ? str("SIG", name) : str("signal ", signal), ")"),
+       details);
 }
 
 [[noreturn]] void fail_of_error(const std::string& error, int64_t most_memory) {

@@ -42,7 +42,7 @@ struct Numbers {
 };
 
 // Fails with one sentence if `is` is not `must`: a wrong size, NaN, zero, what was there before is
-// lost or counts twice, a factor or 1/factor, which row or element differs. The evidence is the
+// lost or counts twice, a factor or 1/factor, of all values or of each row. The evidence is the
 // first difference.
 void compare(const Numbers& numbers);
 

@@ -46,8 +46,8 @@ class Draw {
   uint64_t next_ = 0;
 };
 
-// Runs `body` once per rank, each with a record; rank r's list "sent" becomes "sent r". What ended
-// the communication becomes texts["communication"].
+// Runs `body` once per rank, each with a record, which Record::add() joins. What ended the
+// communication becomes texts["communication"].
 Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>& body);
 
 // Runs one check on the student's code. With step_from the record may be empty. What it throws

@@ -8,10 +8,17 @@
 
 namespace zl::exercises {
 
-const std::vector<double>& Record::list(const std::string& name) const {
+const Values& Record::list(const std::string& name) const {
   const auto found = numbers.find(name);
   require_input(found != numbers.end(), "there is no '", name, "'");
   return found->second;
+}
+
+void Record::add(std::vector<Record> ranks) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (auto& [name, values] : ranks[r].numbers) numbers[str(name, " ", r)] = std::move(values);
+    for (auto& [name, text] : ranks[r].texts) texts[str(name, " ", r)] = std::move(text);
+  }
 }
 
 // As MessagePack, which keeps NaN and infinity.
@@ -29,11 +36,9 @@ Record decode_record(const std::string& bytes) try {
 }
 
 CheckOptions check_options(const char* const* words) {
-  CheckOptions options;
-  options.exercise = int(std::strtol(words[0], nullptr, 10));
-  options.seed = std::strtoull(words[1], nullptr, 10);
-  options.device = words[2] == std::string("cuda") ? DeviceKind::cuda : DeviceKind::cpu;
-  return options;
+  return {.exercise = int(std::strtol(words[0], nullptr, 10)),
+          .seed = std::strtoull(words[1], nullptr, 10),
+          .device = words[2] == std::string("cuda") ? DeviceKind::cuda : DeviceKind::cpu};
 }
 
 }  // namespace zl::exercises

@@ -1,7 +1,6 @@
 // The bytes of exercises 05 to 07 are expected by the closed formulas.
 #include <cmath>
 
-#include "stages/predict/closed_form.h"
 #include "tutorials/exercises/stages/evidence.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
@@ -19,38 +18,19 @@ const char* plural(MemoryUse use) {
                                              : name(use);
 }
 
-// What a right stage allocates.
-struct RightBytes {
-  explicit RightBytes(const StageCase& of) : c(of) {
-    const auto data = course_data(c);
-    const TrainingSpec spec = training_spec(c, *data);
-    const auto model = spec.new_model();
-    for (const Unit& unit : model->units()) names.push_back(unit.name);
-    full = padded_unit_sizes(model->units(), c.ranks);
-    optimizer = optimizer_bytes(spec.engine.optimizer, c.dtype);
-    steady = predict({.options = spec.engine, .ranks = c.ranks, .units = full}).device;
-  }
-
-  // [B] by which a call makes a use of memory grow.
-  int64_t growth(const StageCall& call, MemoryUse use) const {
-    const int64_t n = full[size_t(call.unit)], shard = n / c.ranks,
-                  bytes = n * int64_t(size_of(c.dtype));
-    const bool allocates = call.function == F::allocate, parameter = use == MemoryUse::parameter,
-               sharded = parameter ? c.stage == StageKind::zero3 : shards_gradient(c.stage);
-    if (use == MemoryUse::optimizer_state) return allocates ? optimizer.state * shard : 0;
-    if (use == MemoryUse::master_weights) return allocates ? optimizer.master * shard : 0;
-    if (!parameter && use != MemoryUse::gradient) return 0;
-    if (allocates) return sharded ? bytes / c.ranks : bytes;
-    if (sharded && call.function == (parameter ? F::unshard : F::before_backward)) return bytes;
-    return sharded && call.function == (parameter ? F::reshard : F::after_reduce) ? -bytes : 0;
-  }
-
-  const StageCase& c;
-  std::vector<std::string> names;
-  std::vector<int64_t> full;  // [n] of each unit, padded
-  OptimizerBytes optimizer;
-  Prediction::PoolBytes steady;
-};
+// [B] by which a call of a right stage makes a use of memory grow.
+int64_t right_growth(const StageEvidence& e, const StageCall& call, MemoryUse use) {
+  const int64_t n = e.right.full[size_t(call.unit)], shard = n / e.c.ranks,
+                bytes = n * int64_t(size_of(e.c.dtype));
+  const bool allocates = call.function == F::allocate, parameter = use == MemoryUse::parameter,
+             sharded = parameter ? shards_parameter(e.c.stage) : shards_gradient(e.c.stage);
+  if (use == MemoryUse::optimizer_state) return allocates ? e.right.optimizer.state * shard : 0;
+  if (use == MemoryUse::master_weights) return allocates ? e.right.optimizer.master * shard : 0;
+  if (!parameter && use != MemoryUse::gradient) return 0;
+  if (allocates) return sharded ? bytes / e.c.ranks : bytes;
+  if (sharded && call.function == (parameter ? F::unshard : F::before_backward)) return bytes;
+  return sharded && call.function == (parameter ? F::reshard : F::after_reduce) ? -bytes : 0;
+}
 
 // "frees no gradients, must free 24,192 B".
 std::string growth_text(int64_t is, int64_t must, const std::string& what) {
@@ -68,12 +48,12 @@ struct WrongCall {
   std::string where(int rank) const { return str("first at event ", event, " of rank ", rank); }
 };
 
-std::string wrong_in(const StageCall& call, MemoryUse use, const RightBytes& right,
-                     const std::vector<StageCall>& calls) {
+std::string wrong_in(const StageEvidence& e, const std::vector<StageCall>& calls,
+                     const StageCall& call, MemoryUse use) {
   const auto more = [&](const StageCall& one, MemoryUse of) {
-    return one.grown[size_t(of)] - right.growth(one, of);
+    return one.grown[size_t(of)] - right_growth(e, one, of);
   };
-  const int64_t is = call.grown[size_t(use)], must = right.growth(call, use),
+  const int64_t is = call.grown[size_t(use)], must = right_growth(e, call, use),
                 peak = call.peak[size_t(use)];
   if (is != must)
     for (int i = 0; i < kMemoryUses; ++i)
@@ -94,14 +74,14 @@ std::string wrong_in(const StageCall& call, MemoryUse use, const RightBytes& rig
              must <= 0 ? "none" : with_commas(must) + " B");
 }
 
-WrongCall first_wrong_call(const StageEvidence& e, const RightBytes& right, int rank) {
+WrongCall first_wrong_call(const StageEvidence& e, int rank) {
   const std::vector<StageCall> calls = e.calls(rank);
   for (const StageCall& call : calls)
     for (int i = 0; i < kMemoryUses; ++i)
-      if (const std::string what = wrong_in(call, MemoryUse(i), right, calls); !what.empty()) {
+      if (const std::string what = wrong_in(e, calls, call, MemoryUse(i)); !what.empty()) {
         const bool has_unit =
             call.function != F::constructor && call.function != F::reduces_every_micro_batch;
-        const std::string unit = has_unit ? "(" + right.names[size_t(call.unit)] + ")" : "";
+        const std::string unit = has_unit ? "(" + e.right.names[size_t(call.unit)] + ")" : "";
         return {name(call.function) + unit + " " + what, call.event};
       }
   return {};
@@ -118,30 +98,43 @@ std::string meaning_at_rest(const std::string& what, int64_t is, int64_t must, i
   return what + ": a rank keeps the wrong number of bytes between steps";
 }
 
+// After the last step, or before the first one if there is none.
+MemoryLedger memory_of(const StageEvidence& e, int rank) {
+  return e.seen.rows<MemoryLedger>(str("memory ", rank)).at(0);
+}
+
 }  // namespace
 
+RightStage::RightStage(const StageCase& c) {
+  const auto data = course_data(c);
+  const TrainingSpec spec = training_spec(c, *data);
+  const auto model = spec.new_model();
+  for (const Unit& unit : model->units()) names.push_back(unit.name);
+  full = padded_unit_sizes(model->units(), c.ranks);
+  optimizer = optimizer_bytes(spec.engine.optimizer, c.dtype);
+  steady = predict({.options = spec.engine, .ranks = c.ranks, .units = full});
+}
+
 void check_uses(const StageEvidence& e) {
-  const WrongCall call = first_wrong_call(e, RightBytes(e.c), 0);
+  const WrongCall call = first_wrong_call(e, 0);
   if (call.meaning.find(" as MemoryUse::") != std::string::npos)
     fail(call.meaning, call.where(0), call.event);
 }
 
 void check_each_call(const StageEvidence& e) {
-  const RightBytes right(e.c);
   for (int r = 0; r < e.c.ranks; ++r)
-    if (const WrongCall call = first_wrong_call(e, right, r); !call.meaning.empty())
+    if (const WrongCall call = first_wrong_call(e, r); !call.meaning.empty())
       fail(call.meaning, call.where(r), r == 0 ? call.event : 0);
 }
 
 void check_rest(const StageEvidence& e) {
-  const RightBytes right(e.c);
   for (int r = 0; r < e.c.ranks; ++r)
     for (int i = 0; i < kMemoryUses; ++i) {
       const std::string what = plural(MemoryUse(i));
-      const auto is = int64_t(e.seen.of("rest", r)[size_t(i)]);
-      const int64_t must = right.steady.rest_of(MemoryUse(i));
+      const int64_t is = memory_of(e, r).live(MemoryUse(i)),
+                    must = e.right.steady.device.rest_of(MemoryUse(i));
       if (is == must) continue;
-      const WrongCall call = first_wrong_call(e, right, r);
+      const WrongCall call = first_wrong_call(e, r);
       fail(meaning_at_rest(what, is, must, e.c.ranks),
            str("rank ", r, " of ", e.c.ranks, " keeps ", with_commas(is), " B of ", what,
                ", must keep ", with_commas(must), " B",
@@ -152,12 +145,10 @@ void check_rest(const StageEvidence& e) {
 
 void check_peak(const StageEvidence& e) {
   check_each_call(e);
-  const RightBytes right(e.c);
   for (int r = 0; r < e.c.ranks; ++r)
     for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::gradient,
                                 MemoryUse::optimizer_state, MemoryUse::master_weights}) {
-      const auto is = int64_t(e.seen.of("peak", r)[size_t(use)]);
-      const int64_t must = right.steady.peak_of(use);
+      const int64_t is = memory_of(e, r).peak(use), must = e.right.steady.device.peak_of(use);
       if (is != must)
         fail(str("the peak of ", plural(use), " is ", with_commas(std::abs(is - must)), " B too ",
                  is > must ? "high" : "low"),

@@ -4,55 +4,41 @@
 #include <cmath>
 #include <map>
 
-#include "stages/predict/closed_form.h"
 #include "tutorials/exercises/stages/evidence.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::exercises {
 namespace {
 
-// By purpose and collective, of one rank in the whole run.
-using Sent = std::map<std::pair<Purpose, Collective>, Traffic>;
+// For one purpose, of one rank in the whole run.
+using Sent = std::map<Collective, Traffic>;
 
-Sent sent_by(const StageEvidence& e, int rank) {
-  const std::vector<double>& numbers = e.seen.of("traffic", rank);
+Sent sent_by(const StageEvidence& e, int rank, Purpose purpose) {
   Sent all;
-  for (size_t at = 0; at + 5 <= numbers.size(); at += 5) {
-    const auto number = [&](size_t k) { return int64_t(numbers[at + k]); };
-    const int64_t last = int64_t(Purpose::activation);  // a number beyond it is none
-    const Purpose purpose = Purpose(number(0) < 0 ? last : std::min(number(0), last));
-    Traffic& row = all[{purpose, Collective(number(1))}];
-    row = {row.calls + number(2), row.elements + number(3), row.sent_bytes_times_n + number(4),
-           e.c.ranks};
+  for (const SentRow& row : e.sent(rank)) {
+    const bool known = row.purpose >= Purpose{} && row.purpose < Purpose::activation;
+    if ((known ? row.purpose : Purpose::activation) != purpose) continue;
+    Traffic& sum = all[row.collective];
+    sum = {sum.calls + row.traffic.calls, sum.elements + row.traffic.elements,
+           sum.sent_bytes_times_n + row.traffic.sent_bytes_times_n, e.c.ranks};
   }
   return all;
 }
 
-Sent predicted(const StageCase& c) {
-  const auto data = course_data(c);
-  const TrainingSpec spec = training_spec(c, *data);
-  const auto model = spec.new_model();
-  const Prediction right = predict({.options = spec.engine,
-                                    .ranks = c.ranks,
-                                    .units = padded_unit_sizes(model->units(), c.ranks)});
+Sent right_sent(const StageEvidence& e, Purpose purpose) {
   Sent all;
-  for (const auto& [key, t] : right.traffic.rows())
-    if (key.purpose != Purpose::check)  // after a gradient that is not finite
-      all[{key.purpose, key.collective}] = {t.calls * c.steps, t.elements * c.steps,
-                                            t.sent_bytes_times_n * c.steps, t.ranks};
+  for (const auto& [key, t] : e.right.steady.traffic.rows())
+    if (key.purpose == purpose && purpose != Purpose::check)  // after a gradient that is not finite
+      all[key.collective] = {t.calls * e.c.steps, t.elements * e.c.steps,
+                             t.sent_bytes_times_n * e.c.steps, t.ranks};
   return all;
 }
 
-Sent of_purpose(Sent all, Purpose purpose) {
-  std::erase_if(all, [&](const auto& row) { return row.first.first != purpose; });
-  return all;
-}
-
-std::string calls_text(const Sent& rows, int ranks) {
+std::string calls_text(const Sent& rows) {
   std::string text;
-  for (const auto& [key, row] : rows)
-    text += str(text.empty() ? "" : ", ", row.calls, " x ", name(key.second), " (",
-                cli::with_commas(row.sent_bytes_times_n / ranks), " B sent)");
+  for (const auto& [collective, row] : rows)
+    text += str(text.empty() ? "" : ", ", row.calls, " x ", name(collective), " (",
+                cli::with_commas(row.sent_bytes()), " B sent)");
   return text.empty() ? "nothing" : text;
 }
 
@@ -65,14 +51,14 @@ std::string meaning_of_traffic(const StageCase& c, Purpose purpose, const Sent& 
   if (is.empty()) return what + " are not communicated";
   if (must.empty()) return what + " are communicated, which this stage does not need";
   const auto& [expected, right] = *must.begin();
-  const Collective collective = is.begin()->first.second;
+  const Collective collective = is.begin()->first;
   if (!is.contains(expected))
-    return str(name(collective), " instead of ", name(expected.second), " for ", what,
+    return str(name(collective), " instead of ", name(expected), " for ", what,
                collective == Collective::all_reduce
                    ? ": the bits may be right, but a rank sends twice as much"
                    : "");
   if (is.size() > 1)
-    return str("more than ", name(expected.second), " is called for ", what,
+    return str("more than ", name(expected), " is called for ", what,
                ": each further call costs as much again");
   const int64_t calls = is.at(expected).calls, steps = calls % c.steps == 0 ? c.steps : 1;
   if (calls == right.calls) return what + "' calls have the wrong number of elements";
@@ -87,16 +73,15 @@ void check_traffic(const StageEvidence& e) {
       if (!std::isfinite(value))
         fail(str("a ", what, " is not finite, so that the update was skipped and sent nothing: ",
                  "traffic is judged when the bits are right"));
-  const Sent right = predicted(e.c);
   for (int r = 0; r < e.c.ranks; ++r)
     for (const Purpose purpose :
          {Purpose::gradient, Purpose::parameter, Purpose::norm, Purpose::loss, Purpose::check,
           Purpose::checkpoint, Purpose::scales, Purpose::activation}) {
-      const Sent is = of_purpose(sent_by(e, r), purpose), must = of_purpose(right, purpose);
+      const Sent is = sent_by(e, r, purpose), must = right_sent(e, purpose);
       if (is != must)
         fail(meaning_of_traffic(e.c, purpose, is, must),
              str("rank ", r, " of ", e.c.ranks, ", as ", name(purpose), ", in ", e.c.steps,
-                 " steps: ", calls_text(is, e.c.ranks), "; must be ", calls_text(must, e.c.ranks)));
+                 " steps: ", calls_text(is), "; must be ", calls_text(must)));
     }
   for (const StageCall& call : e.calls(0))
     if (call.waits > 0 && call.function != StageFunction::wait)

@@ -78,26 +78,26 @@ class CourseModel final : public Model {
 }  // namespace
 
 StageCase stage_case(const std::string& check, const CheckOptions& options) {
-  const PhiloxStream random{options.seed, fnv1a(check)};
-  const auto odd = [&](uint64_t i, int64_t least, int64_t choices) {
-    return least + 2 * int64_t(random.uniform(i) * double(choices));
+  Draw draw(check, options);
+  const auto odd = [&](int64_t least, int64_t choices) {
+    return least + 2 * draw.between(0, choices - 1);
   };
   StageCase c{.stage = kStages[options.exercise - 4],
-              .vocab = odd(0, 43, 10),
-              .channels = odd(1, 27, 4),
-              .hidden = odd(2, 81, 20),
-              .blocks = 2 + int64_t(random.uniform(3) * 2),
+              .vocab = odd(43, 10),
+              .channels = odd(27, 4),
+              .hidden = odd(81, 20),
+              .blocks = draw.between(2, 3),
               .seed = options.seed ^ fnv1a(check)};
   const bool bytes = check.starts_with("memory ") || check == "traffic" || check == "peak" ||
                      check == "bytes of three micro-batches";
   c.reads_weights = !bytes;
   const auto is = [&](const char* name) { return check == name; };
   if (check.find("three micro-batches") != std::string::npos) c.micro_batches = 3;
-  if (check.starts_with("memory ")) c.ranks = 3 + int(random.uniform(4) * 3);
+  if (check.starts_with("memory ")) c.ranks = int(draw.between(3, 5));
   if (is("memory at rest")) c.steps = 0;
   if (is("one rank")) c.ranks = 1;
   if (is("bits at 2 ranks")) c.ranks = 2;
-  if (is("bits at 3 ranks")) c.ranks = random.uniform(4) < 0.5 ? 3 : 5;
+  if (is("bits at 3 ranks")) c.ranks = draw.between(0, 1) == 0 ? 3 : 5;
   if (is("gradient of three micro-batches")) c.steps = 1, c.bits = false;
   if (is("a unit that runs twice")) c.block_twice = true, c.micro_batches = 2;
   if (is("unused and frozen parameters")) c.unused = c.frozen = true;

@@ -1,20 +1,32 @@
 // What the checks of exercises 05 to 07 share: a record, and the case that it was measured in.
 #pragma once
 
+#include "stages/predict/closed_form.h"
 #include "tutorials/exercises/judge/judge.h"
 #include "tutorials/exercises/stages/course_training.h"
 #include "tutorials/exercises/stages/stage_calls.h"
 
 namespace zl::exercises {
 
+// What the stage must keep and send, by the closed formulas: nothing of the student's file is used.
+struct RightStage {
+  explicit RightStage(const StageCase& c);
+  std::vector<std::string> names;  // of the units
+  std::vector<int64_t> full;       // [n] of each unit, padded
+  OptimizerBytes optimizer;
+  Prediction steady;
+};
+
 struct StageEvidence {
   StageCase c = stage_case(check_name(), options());
   Record seen = observe();
+  RightStage right{c};
   bool exact = options().device == DeviceKind::cpu;  // the reference is computed there
 
-  std::vector<StageCall> calls(int rank) const {
-    return calls_from(seen.texts.at("calls " + std::to_string(rank)));
-  }
+  // Of one rank: its calls of the stage file's functions, in order of time; what it sent in the
+  // whole run.
+  std::vector<StageCall> calls(int rank) const { return seen.rows<StageCall>(str("calls ", rank)); }
+  std::vector<SentRow> sent(int rank) const { return seen.rows<SentRow>(str("sent ", rank)); }
 };
 
 // Fails where a call of rank 0 allocates a tensor for another use of memory than it has.

@@ -2,11 +2,8 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <vector>
 
+#include "dist/call.h"
 #include "tensor/memory.h"
 
 namespace zl::exercises {
@@ -44,14 +41,12 @@ struct StageCall {
   std::array<int64_t, kMemoryUses> grown{}, peak{};
 };
 
-// As a text of a Record, and back.
-inline std::string to_bytes(const std::vector<StageCall>& calls) {
-  return {reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(StageCall)};
-}
-inline std::vector<StageCall> calls_from(const std::string& bytes) {
-  std::vector<StageCall> calls(bytes.size() / sizeof(StageCall));
-  std::memcpy(calls.data(), bytes.data(), calls.size() * sizeof(StageCall));
-  return calls;
-}
+// What a rank sent in the whole run: a row for each purpose, collective and group. A student's code
+// chooses the purpose, which may be no number of the enumeration.
+struct SentRow {
+  Purpose purpose{};
+  Collective collective{};
+  Traffic traffic;
+};
 
 }  // namespace zl::exercises

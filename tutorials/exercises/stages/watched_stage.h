@@ -24,6 +24,7 @@ namespace zl::exercises {
 struct WatchedRank {
   std::unique_ptr<LateCommunicator> comm;  // the stage's
   std::vector<StageCall> calls;
+  Record seen;
   // The rank's memory by its events: of the run, and of the call that is under way. A stage can
   // reach the rank's ledger, but not these.
   MemoryLedger memory, call_memory;

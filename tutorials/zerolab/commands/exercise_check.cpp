@@ -58,8 +58,7 @@ void require_flags(const CheckCommand& command) {
       {all && command.csv.empty(), "--all needs --csv FILE, the file that gets the points"},
       {all && (files || !command.file.empty() || !command.student.empty()),
        "--all grades the files below DIR, whose names are the students, and writes --csv FILE; "
-       "leave "
-       "out FILE, --student, --gradescope and --junit"},
+       "leave out FILE, --student, --gradescope and --junit"},
       {(all && (command.json || command.step)) || (command.json && command.step),
        "--json, --step and --all show something else each; give one of them"},
       {!all && !command.csv.empty(), "--csv has no effect without --all DIR"},

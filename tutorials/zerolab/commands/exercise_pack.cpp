@@ -90,13 +90,14 @@ class Staging {
     for (const char* part : kParts) put_part(source_ / part);
     if (command.with_solutions)
       for (const char* part : kTeachersParts) put_part(source_ / part);
-    for (const Change& change : command.changes)
-      if (change.by != nullptr) put(source_ / change.by, change.path);
     for (const auto& made : fs::directory_iterator(toolchain.exercises))  // of solutions
       if (!command.with_solutions && fs::exists(made.path() / "start.cpp") &&
           fs::exists(source_ / "tutorials/exercises" / made.path().filename()))
         put(made.path() / "start.cpp",
             "tutorials/exercises" / made.path().filename() / "start.cpp");
+    for (const Change& change : command.changes)
+      if (change.by != nullptr)
+        put((fs::exists(tree_ / change.by) ? tree_ : source_) / change.by, change.path);
     if (!command.changes.empty()) list_changes();
     put_catch2();
   }
