@@ -16,7 +16,6 @@
 #include "tutorials/zerolab/cli/removed.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/commands/command.h"
-#include "tutorials/zerolab/commands/launch.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {

@@ -119,12 +119,11 @@ int bench_kernels(KernelOptions options) {
 
 constexpr const char* kKernelsFooter =
     R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank,
-with the text that comes with zerolab as data. A kernel cannot be faster than the tighter of two
-limits: copy bandwidth, and the FLOP/s of the best large matmul (CPU: of one core, with --threads N
-of N cores, if there are as many; GPU: of that type). "share" is how much of it
-the kernel reaches (the roofline model, Williams et al. 2009); more than 100 % of copy means that
-the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
-
+with the text that comes with zerolab as data. "share" compares it with the tighter of two limits:
+copy bandwidth, and the FLOP/s of the best square matmul (CPU: of one core, with --threads N of N
+cores, if there are as many; GPU: of that type). It is the roofline model (Williams et al. 2009).
+More than 100 % of copy means that the data stayed in a cache, and a larger --rows avoids that. The
+sizes of a matmul are M×N×K.
 With --n-layer of the whole model the calls are those of its step; what is not in kernels is listed
 above the table.
 

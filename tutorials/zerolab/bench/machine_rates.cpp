@@ -139,10 +139,13 @@ Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, con
 }
 
 double operation_rate(const DeviceChoice& device, Dtype dtype) {
-  if (device.on_gpus())
-    return std::max(matmul_rate(4096, {}, device, dtype), matmul_rate(8192, {}, device, dtype));
-  // A CPU computes in fp32 whatever it stores.
-  return matmul_rate(kCpuMatrix, {.cores = std::min(device.threads, usable_cores())});
+  const bool gpu = device.on_gpus();
+  const CoreRun run{.cores = gpu ? 1 : std::min(device.threads, usable_cores())};
+  double best = 0;
+  for (const int64_t n : gpu ? std::vector{4096, 8192} : std::vector{128, 256, kCpuMatrix})
+    // A CPU computes in fp32 whatever it stores.
+    best = std::max(best, matmul_rate(n, run, device, gpu ? dtype : Dtype::f32));
+  return best;
 }
 
 double copy_rate(const DeviceChoice& device) {

@@ -11,7 +11,7 @@
 namespace zl::cli {
 
 inline constexpr int64_t kMiB = int64_t(1) << 20;
-inline constexpr int64_t kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
+inline constexpr int kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
 
 // Samples of one quantity. Reports use the median, because one interruption would move a mean.
 struct Spread {
@@ -43,8 +43,8 @@ Spread memory_rate(int64_t array, const CoreRun& run);
 // [B/s] copied to a GPU, from its own memory or from pinned memory of the host.
 Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, const CoreRun& run);
 
-// The limits of one rank's kernels. [FLOP/s] the best large matmul of a GPU, or on a core for each
-// thread; [B/s] read plus written by large copies.
+// The limits of one rank's kernels. [FLOP/s] the best of some matmuls, of a GPU or on a core for
+// each thread; [B/s] read plus written by large copies.
 double operation_rate(const DeviceChoice& device, Dtype dtype);
 double copy_rate(const DeviceChoice& device);
 

@@ -58,13 +58,6 @@ struct PlanReport {
 
 // ---- --parameters: the paper's closed formulas for model states, of any number of parameters ----
 
-struct ClosedRun {
-  double parameters;
-  int ranks;
-  Options options;
-  int64_t device_memory;  // [B]; 0: no limit
-};
-
 // The closed formula counts model states alone, for any model on any device.
 void refuse_flags_of_models(const PlanOptions& o) {
   const bool sizes = o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size,
@@ -88,12 +81,13 @@ ElementBytes element_bytes(const Options& options) {
           optimizer_bytes(options.optimizer, options.precision)};
 }
 
-Json closed_stage(const ClosedRun& run, StageKind stage) {
-  Options options = run.options;
+Json closed_stage(const PlanOptions& plan, Options options, StageKind stage) {
+  const double parameters = *plan.parameters;
+  const int ranks = plan.source.ranks;
   options.stage = stage;
-  const ModelStates states = model_states(stage, run.parameters, run.ranks, element_bytes(options));
-  const SentElements sent = sent_elements(options, run.parameters, run.ranks);
-  PredictionInput in{.options = options, .ranks = run.ranks, .units = {int64_t(run.parameters)}};
+  const ModelStates states = model_states(stage, parameters, ranks, element_bytes(options));
+  const SentElements sent = sent_elements(options, parameters, ranks);
+  PredictionInput in{.options = options, .ranks = ranks, .units = {int64_t(parameters)}};
   in.parameters = in.units[0];
   in.options.stage = StageKind::ddp;  // all save the same
   Json json{{"stage", name(stage)},
@@ -108,12 +102,12 @@ Json closed_stage(const ClosedRun& run, StageKind stage) {
                                    {"optimizer", states.optimizer}})
     json["memory"].push_back(
         {{"rank", 0}, {"pool", "device"}, {"use", use}, {"predicted_rest_bytes", bytes}});
-  if (run.device_memory > 0) json["fits"] = states.total() <= double(run.device_memory);
+  if (plan.device_memory > 0) json["fits"] = states.total() <= double(plan.device_memory);
   return json;
 }
 
-std::string closed_text(const ClosedRun& run, const Json& stages) {
-  const ElementBytes bytes = element_bytes(run.options);
+std::string closed_text(const PlanOptions& plan, const Options& options, const Json& stages) {
+  const ElementBytes bytes = element_bytes(options);
   StageColumns table(stages, "model states of a rank");
   const auto gigabytes = [](double b) { return digits(b / 1e9, 4) + " GB"; };
   for (const auto& [title, place] :
@@ -125,30 +119,31 @@ std::string closed_text(const ClosedRun& run, const Json& stages) {
         {"a checkpoint on disk", "/checkpoint/disk_bytes"},
         {"  on the host, snapshot", "/checkpoint/host_bytes/snapshot"}})
     table.row(title, place, gigabytes);
-  if (run.device_memory > 0)
-    table.row("fits " + human_bytes(run.device_memory), "/fits",
+  if (plan.device_memory > 0)
+    table.row("fits " + human_bytes(plan.device_memory), "/fits",
               [](bool fits) { return std::string(fits ? "yes" : "no"); });
-  return str(digits(run.parameters, 6), " parameters, ", plural(run.ranks, "rank"), ", ",
-             precision_name(run.options.precision), ": ", bytes.total(),
+  return str(digits(*plan.parameters, 6), " parameters, ", plural(plan.source.ranks, "rank"), ", ",
+             precision_name(options.precision), ": ", bytes.total(),
              " bytes per parameter = parameter ", bytes.parameter, " + gradient ", bytes.gradient,
              " + optimizer ", bytes.optimizer.state + bytes.optimizer.master, "\n\n", table.text(),
              "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1. "
              "Activations are added by plan --model.\n");
 }
 
-PlanReport closed_plan(const ClosedRun& run, const std::vector<StageKind>& stages) {
+PlanReport closed_plan(const PlanOptions& plan, const Options& options) {
+  refuse_flags_of_models(plan);
   Json json{{"schema", 1},
             {"command", "plan"},
             {"ok", false},
-            {"ranks", run.ranks},
-            {"parameters", int64_t(run.parameters)},
+            {"ranks", plan.source.ranks},
+            {"parameters", int64_t(*plan.parameters)},
             {"steps", 1},
-            {"precision", precision_name(run.options.precision)}};
-  for (const StageKind stage : stages) {
-    json["stages"].push_back(closed_stage(run, stage));
+            {"precision", precision_name(options.precision)}};
+  for (const StageKind stage : plan.stages) {
+    json["stages"].push_back(closed_stage(plan, options, stage));
     json["ok"] = json["ok"] || json["stages"].back().value("fits", true);
   }
-  return {closed_text(run, json["stages"]), json_text(json), json["ok"]};
+  return {closed_text(plan, options, json["stages"]), json_text(json), json["ok"]};
 }
 
 // ---- The real model -----------------------------------------------------------------------------
@@ -246,12 +241,8 @@ int plan(PlanOptions options) {
   require_groups_used(options.source, options.stages, !options.clock.machine.empty());
   options.source.ranks = options.ranks.value_or(kPlanRanks);
   const LoadedConfig loaded = load_settings(options, options.source.ranks);
-  if (options.parameters) refuse_flags_of_models(options);
-  const PlanReport report = options.parameters
-                                ? closed_plan({*options.parameters, options.source.ranks,
-                                               loaded.config, options.device_memory},
-                                              options.stages)
-                                : plan_model(options, loaded);
+  const PlanReport report =
+      options.parameters ? closed_plan(options, loaded.config) : plan_model(options, loaded);
   std::fputs((options.json ? report.json : report.text).c_str(), stdout);
   return report.fits ? kFine : kOutOfMemory;
 }
