@@ -152,8 +152,6 @@ class Zerolab:
         found = run(self.step_command("M", core=self.setting.core), self.setting.limit)
         row = self.row(found, "ddp", 1)
         peaks = {"process": found.peak_rss, "ledger": max(row["peak_total_bytes"])}
-        if row.get("peak_resident_bytes"):  # without what was resident before the model: code and libraries
-            peaks["net"] = row["peak_resident_bytes"] - row["resident_bytes_before"]
         return {"M, peak of the process": peaks["process"],
                 **{"M, %s beside net of libraries" % name: peak for name, peak in peaks.items()}}
 

@@ -1,4 +1,4 @@
-// The times of kernels on a GPU, which `bench step --profile` prints: which calls they are of, and
+// The times of kernels on a GPU, which `bench kernels` prints: which calls they are of, and
 // that the host does not wait for them.
 #include "tutorials/zerolab/bench/timed_backend.h"
 

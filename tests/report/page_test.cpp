@@ -60,7 +60,7 @@ TEST_CASE("the page of a comparison shows the document's numbers and has no faul
   CHECK(counts["files"] == 8);  // CSV of memory, traffic, time, training; at two widths
 }
 
-TEST_CASE("pages of odd runs, of failures, plans and training have no fault", "[report]") {
+TEST_CASE("pages of odd runs, of failures and of training have no fault", "[report]") {
   require_browser();
   const std::string report = sample_report();
   const auto with = [](const std::string& line) { return report_of(cli::words(line)); };
@@ -79,12 +79,11 @@ TEST_CASE("pages of odd runs, of failures, plans and training have no fault", "[
        page("offload", with(tiny + offload)), page("failed", that_failed(report)),
        page("failed at once", without_recordings(that_failed(report))),
        page("did not fit", that_did_not_fit(report)),
-       page("plan", with("plan --model tiny --ranks 8")),
        page("train", with("train --model tiny --stage zero2 --ranks 2 --steps 5")),
        page("no step", without_recordings(report))});
   CHECK(joined(checked.findings) == "");
   REQUIRE(checked.counted != "");
-  CHECK(json::parse(checked.counted)["pages"] == 13);
+  CHECK(json::parse(checked.counted)["pages"] == 12);
 }
 
 TEST_CASE("the browser finds a page that is broken on purpose", "[report]") {

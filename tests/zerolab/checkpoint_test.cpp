@@ -168,10 +168,6 @@ TEST_CASE("names that a run takes in --out are refused for traces and monitors b
     check_refused(train(100'000, save + more), "of --out " + out);
     CHECK(files_in(folder.path()).empty());
   }
-  const Json csv = {{"enabled", true}, {"output_path", folder / "c"}, {"job_name", "j"}};
-  CHECK(train(100'000, "--set csv_monitor=" + csv.dump() + " --trace " +
-                           (folder / "c/j/Train_Samples_lr.csv"))
-            .code == 2);
   CHECK(train(2, save + " --trace " + out + "/t.json").code == 0);  // the twin
   CHECK(files_in(out) == words("latest metrics.jsonl model.safetensors report.html report.json "
                                "step-00000002 t.json"));

@@ -13,9 +13,8 @@
 namespace cli {
 
 TEST_CASE("help teaches with an example of the command, in lines that fit", "[zerolab]") {
-  for (const std::string command :
-       {"train", "config check", "config explain", "config init", "model info", "model import",
-        "model export", "data info", "data synth"}) {
+  for (const std::string command : {"train", "config check", "config explain", "model info",
+                                    "model import", "model export", "data info", "data synth"}) {
     const Finished help = call(command + " --help");
     CAPTURE(command, help.out);
     CHECK((help.code == 0 && help.err.empty()));

@@ -51,11 +51,11 @@ TEST_CASE("plan --machine counts host memory and disk of what is offloaded", "[z
   m.host.memory_bytes = 1e9;  // of 12 bytes of 124 million parameters
   const Finished small = finished("cpu");
   CHECK(small.code == 3);
-  check_says(small.out, {"No stage fits.", "zero1: ", "does not fit: too little host memory; "});
+  check_says(small.out, {"No stage fits.", "\nzero1 does not fit: too little host memory.\n"});
   m.host.memory_bytes = 2e12, m.host.disk_bytes = 1e9;
   const Finished disk = finished("nvme");
   CHECK(disk.code == 3);
-  CHECK(contains(disk.out, "does not fit: too little disk; "));
+  CHECK(contains(disk.out, "does not fit: too little disk.\n"));
 }
 
 TEST_CASE("plan --machines lists the same machines as text and as JSON", "[zerolab]") {
@@ -64,27 +64,6 @@ TEST_CASE("plan --machines lists the same machines as text and as JSON", "[zerol
   REQUIRE(list["machines"].size() == zl::shipped_machines().size());
   for (const Json& m : list["machines"])
     CHECK(contains(text, "  " + m["name"].get<std::string>() + " "));
-}
-
-TEST_CASE("what a verdict offers brings at least 1 %, and no other part brings more", "[zerolab]") {
-  // Kernels and launches of this step take about as long: faster kernels alone bring nothing.
-  const std::string flags =
-      "--model small --set train_micro_batch_size_per_gpu=8 --machine a100-80gb --ranks 1";
-  const Json small = plan_document(flags);
-  for (const Json& stage : small["stages"]) {
-    CHECK(stage["limit"]["part"] == "launches");
-    CHECK(stage["limit"]["seconds_per_step_at_twice_the_speed"].get<double>() <
-          0.99 * stage["seconds_per_step"].get<double>());
-  }
-  const std::string text = plan(flags).out;
-  CHECK(contains(text, "; the host's launches limit it ("));
-  CHECK_FALSE(contains(text, "kernels limit it"));
-  // 20 layers of 354 million parameters: their optimizer state goes over PCIe twice.
-  for (const auto& [machine, part] : {std::pair{"a100-80gb --ranks 8", "kernels"},
-                                      {"h100-sxm --ranks 4096", "links"},
-                                      {"b200 --ranks 1 --offload cpu", "copies"}})
-    CHECK(plan_document(std::string("--model gpt2-medium --stages zero3 --machine ") +
-                        machine)["stages"][0]["limit"]["part"] == part);
 }
 
 TEST_CASE("plan --advise tries hsdp by itself, and with --stages only those", "[zerolab]") {
@@ -140,29 +119,6 @@ TEST_CASE("if nothing fits, plan --advise says what the smallest settings need",
     CHECK(other["peak_bytes"] >= few["others"][i / 2]["peak_bytes"]);
   }
   CHECK(advice("64")["fastest"]["fits"] == true);
-}
-
-TEST_CASE("the numbers of a sweep are those of single plans", "[zerolab]") {
-  const std::string flags = "--model gpt2 --machine v100-dgx2 --overlap on --stages zero1,zero3 ";
-  const Json rows = plan_document(flags + "--sweep ranks=2,32")["sweep"];
-  REQUIRE(rows.size() == 4);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Json& row = rows[i];
-    const Json one = plan_document(flags + "--ranks " + std::to_string(row["ranks"].get<int>())),
-               &stage = one["stages"][i % 2];
-    for (const std::string& key :
-         words("stage fits seconds_per_step compute_seconds communication_seconds "
-               "exposed_communication_seconds tokens_per_second_per_rank mfu"))
-      CHECK(row[key] == stage[key]);
-    CHECK(row["peak_bytes"] == stage["predicted_peak_total_bytes"][0]);
-    CHECK(row["expected_error"] == one["expected_error"]["share"]);
-  }
-  const Finished groups = plan(
-      "--machine l4 --as cuda --ranks 8 --ranks-per-node 4 --sweep ranks=4,8 --stages zero1,hsdp "
-      "--stragglers 0.1");
-  CHECK(groups.code == 0);
-  CHECK(starting(groups.out, "  4 ").size() == 1);  // one node has no groups
-  CHECK(starting(groups.out, "  8 ").size() == 2);
 }
 
 TEST_CASE("Ctrl-C ends a long plan soon", "[zerolab]") {

@@ -95,7 +95,6 @@ void write_fixtures() {
   REQUIRE(train(5, "--out weights --n-layer 1 --block-size 16").code == 0);
   REQUIRE(call("compare --model tiny --steps 2 --ranks 3 -q --stages ddp --out compared").code ==
           0);
-  REQUIRE(call("plan --model tiny -q --out planned").code == 0);
 }
 
 // While it lives, the tests' working folder is a new one.

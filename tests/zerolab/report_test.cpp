@@ -64,23 +64,6 @@ TEST_CASE("compare --out writes what --json prints, all steps, and one recorded 
   CHECK(contains(read_file(out + "/report.html"), "zero3"));
 }
 
-TEST_CASE("plan --out records a dry run of at most 8 ranks, without times", "[zerolab]") {
-  const ScratchFolder folder;
-  const std::string p = folder / "p", q = folder / "q";
-  REQUIRE(
-      call("plan --model tiny -q --ranks 64 --set gradient_accumulation_steps=5 --out " + p).code ==
-      0);
-  const Json report = Json::parse(report_in(p));
-  CHECK(files_in(p) == words("report.html report.json"));
-  CHECK((report["kind"] == "plan" && report["document"]["command"] == "plan"));
-  CHECK(report["recordings"][2]["timed"] == false);
-  CHECK(report["recordings"][2]["rank"].size() == 8);
-  CHECK(report["sampled"] == Json{"Of the 5 micro-batches of a step a dry run makes 3.",
-                                  "Of 64 ranks the first 8 are shown."});
-  REQUIRE(call("plan --parameters 7.5e9 --out " + q).code == 0);
-  CHECK(Json::parse(report_in(q))["recordings"].empty());
-}
-
 TEST_CASE("report makes the page of a train that was killed, with the steps of metrics.jsonl",
           "[zerolab]") {
   const ScratchFolder folder;

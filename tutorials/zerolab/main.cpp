@@ -16,7 +16,6 @@
 #include "tutorials/zerolab/cli/removed.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/commands/command.h"
-#include "tutorials/zerolab/commands/launch.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -214,11 +213,11 @@ int parse_and_run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace zl::cli;
-  const std::string missing = missing_instructions();
-  if (!missing.empty())
+  if (!has_instructions())
     return say(kUnforeseen, std::string("this program's kernels were compiled for ") +
-                                zl::cpu_architecture() + ", but this CPU has no " + missing +
-                                "; build on this machine, or with -DZEROLAB_ARCH=baseline");
+                                zl::cpu_architecture() +
+                                ", but this CPU lacks instructions of it; "
+                                "build on this machine, or with -DZEROLAB_ARCH=baseline");
   open_standard_streams();
   // "zerolab --help bench" is bench's help too.
   char** word =

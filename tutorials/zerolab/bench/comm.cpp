@@ -7,7 +7,6 @@
 #include "tutorials/zerolab/bench/collectives.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
-#include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/machine.h"

@@ -42,26 +42,4 @@ void print_results(const Json& document, bool as_json, const char* rows,
   std::printf("\n%s", table_text(document.at(rows), columns).c_str());
 }
 
-struct TimedStep;
-// The kernels of training steps beside the limits of the device, `copy` [B/s] and `peak` [FLOP/s],
-// as JSON text: one row for each kernel and size, the longest first.
-std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precision, double copy,
-                        double peak);
-
-template <class Json>
-std::vector<Column<Json>> kernel_columns() {
-  return {{"kernel", "/kernel", as_is},
-          {"type", "/precision", as_is},
-          {"data", "/bytes", as_bytes},
-          {"calls", "/calls_per_step", [](const Json& n) { return digits(n, 4); }},
-          {"of step", "/share_of_step", as_percent},
-          {"median", "/seconds/median", as_seconds},
-          {"min", "/seconds/min", as_seconds},
-          {"max", "/seconds/max", as_seconds},
-          {"GB/s", "/bytes_per_second", as_giga},
-          {"GFLOP/s", "/operations_per_second", as_giga},
-          {"share", "/share", as_percent},
-          {"of", "/bound", as_is}};
-}
-
 }  // namespace zl::cli

@@ -8,7 +8,6 @@
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/bench/timed_backend.h"
-#include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/run_setup.h"
@@ -21,7 +20,6 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kCpuRows = 256, kGpuRows = 8192, kStepsBefore = 2;
 
 struct KernelOptions : RunOptions {
-  std::vector<Dtype> precisions = {Dtype::f32};
   int64_t rows = 0;  // 0: by the device
   std::string model = "gpt2";
   int64_t samples = 7;
@@ -29,11 +27,10 @@ struct KernelOptions : RunOptions {
 
 // Training with ddp on one rank, in sequences as long as the model allows. One block has all
 // kernels of a model.
-RunSetup one_block(KernelOptions options, Dtype precision) {
+RunSetup set_up(KernelOptions options) {
   const int64_t longest = named_gpt(options.model).block_size;
   options.set("--model", "zerolab.model", options.model);
-  options.source.precision = precision;
-  options.n_layer = 1;
+  options.n_layer = options.n_layer.value_or(1);
   options.block_size = std::min(options.rows, longest);
   require_input(options.rows % *options.block_size == 0, "--rows ", options.rows,
                 " is not a multiple of the sequence length, ", longest, " tokens; try ",
@@ -45,61 +42,12 @@ RunSetup one_block(KernelOptions options, Dtype precision) {
   return setup;
 }
 
-int bench_kernels(KernelOptions options) {
-  if (options.rows == 0) {
-    const RunOptions where{.device = options.device, .quiet = true};
-    options.rows = choose_device(where, Dtype::f32, 1).on_gpus() ? kGpuRows : kCpuRows;
-  }
-  const int64_t items = 1 + kStepsBefore + options.samples;  // of a precision
-  Progress progress(1 + std::ssize(options.precisions) * items, options.quiet);
-  Json report;
-  double copy = 0;
-  for (const Dtype dtype : options.precisions) {
-    const RunSetup setup = one_block(options, dtype);
-    const char* precision = precision_name(dtype);
-    if (report.is_null()) {
-      options.quiet = true;  // the notes are the same for all precisions
-      progress.item("copy bandwidth");
-      copy = copy_rate(setup.device);
-      report = document<Json>("bench kernels", setup.device, 2);
-      report.update({{"model", options.model},
-                     {"rows", options.rows},
-                     {"window", setup.spec.window},
-                     {"samples", options.samples},
-                     {"copy_bytes_per_second", copy}});
-    }
-    if (setup.device.tf32) report["tf32"] = true;
-    progress.item(str("peak FLOP/s in ", precision));
-    const double peak = operation_rate(setup.device, dtype);
-    report["operations_per_second"][precision] = peak;
-    const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore,
-                                    [&] { progress.item(str("step in ", precision)); });
-    for (const Json& row : Json::parse(kernel_rows(steps, precision, copy, peak)))
-      report["kernels"].push_back(row);
-  }
-  progress.clear();
-  print_results(report, options.json, "kernels", kernel_columns<Json>());
-  return kFine;
-}
-
-constexpr const char* kKernelsFooter =
-    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank,
-with the text that comes with zerolab as data. A kernel cannot be faster than the tighter of two
-limits: copy bandwidth, and peak FLOP/s (CPU: multiply-adds of one core, with --threads N of N
-cores, if there are as many; GPU: the best large matmul of that type). "share" is how much of it
-the kernel reaches (the roofline model, Williams et al. 2009); more than 100 % of copy means that
-the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
-
-  zerolab bench kernels --precision fp32,bf16 | grep matmul
-  zerolab bench kernels --model small --rows 1024 --threads 2
-
-Exit codes: 0 fine, 2 usage, 3 out of memory (try fewer --rows), 130 Ctrl-C)";
-
-}  // namespace
-
-std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precision, double copy,
-                        double peak) {
-  double all = 0;  // [s]
+// Adds the kernels of these steps beside the limits of the device, `copy` [B/s] and `peak`
+// [FLOP/s]: one row for each kernel and size, the longest first; and the share of a step outside of
+// kernels.
+void add_rows(Json& report, const std::vector<TimedStep>& steps, const char* precision, double copy,
+              double peak) {
+  double all = 0, inside = 0;  // [s]
   for (const TimedStep& step : steps) all += step.seconds;
   const auto n = double(steps.size());
   std::vector<Json> rows;
@@ -108,6 +56,7 @@ std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precisi
     const double calls = double(times.size()) / n, bytes = double(kernel.bytes),
                  operations = double(kernel.operations),
                  seconds = std::accumulate(times.begin(), times.end(), 0.0);
+    inside += seconds;
     rows.push_back({{"kernel", kernel.name},
                     {"precision", precision},
                     {"calls_per_step", calls},
@@ -125,8 +74,65 @@ std::string kernel_rows(const std::vector<TimedStep>& steps, const char* precisi
   }
   std::ranges::stable_sort(rows, std::greater(),
                            [](const Json& row) { return row["seconds_per_step"].get<double>(); });
-  return Json(rows).dump();
+  for (Json& row : rows) report["kernels"].push_back(std::move(row));
+  report["share_outside_kernels"][precision] = 1 - inside / all;
 }
+
+int bench_kernels(KernelOptions options) {
+  if (options.rows == 0) {
+    const RunOptions where{.device = options.device, .quiet = true};
+    options.rows = choose_device(where, Dtype::f32, 1).on_gpus() ? kGpuRows : kCpuRows;
+  }
+  const RunSetup setup = set_up(options);
+  const Dtype dtype = setup.spec.engine.precision;
+  Progress progress(2 + setup.spec.steps, options.quiet);
+  progress.item("copy bandwidth");
+  const double copy = copy_rate(setup.device);
+  progress.item("peak FLOP/s");
+  const double peak = operation_rate(setup.device, dtype);
+  const auto steps =
+      time_kernels(setup.spec, TimedBy::device, kStepsBefore, [&] { progress.item("a step"); });
+  progress.clear();
+  Json report = document<Json>("bench kernels", setup.device, 2);
+  report.update({{"model", options.model},
+                 {"rows", options.rows},
+                 {"window", setup.spec.window},
+                 {"samples", options.samples},
+                 {"copy_bytes_per_second", copy},
+                 {"operations_per_second", {{precision_name(dtype), peak}}}});
+  add_rows(report, steps, precision_name(dtype), copy, peak);
+  print_results(report, options.json, "kernels",
+                {{"kernel", "/kernel", as_is},
+                 {"type", "/precision", as_is},
+                 {"data", "/bytes", as_bytes},
+                 {"calls", "/calls_per_step", [](const Json& n) { return digits(n, 4); }},
+                 {"of step", "/share_of_step", as_percent},
+                 {"median", "/seconds/median", as_seconds},
+                 {"min", "/seconds/min", as_seconds},
+                 {"max", "/seconds/max", as_seconds},
+                 {"GB/s", "/bytes_per_second", as_giga},
+                 {"GFLOP/s", "/operations_per_second", as_giga},
+                 {"share", "/share", as_percent},
+                 {"of", "/bound", as_is}});
+  return kFine;
+}
+
+constexpr const char* kKernelsFooter =
+    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank,
+with the text that comes with zerolab as data. "share" compares it with the tighter of two limits:
+copy bandwidth, and the FLOP/s of the best square matmul (CPU: of one core, with --threads N of N
+cores, if there are as many; GPU: of that type). It is the roofline model (Williams et al. 2009).
+More than 100 % of copy means that the data stayed in a cache, and a larger --rows avoids that. The
+sizes of a matmul are M×N×K.
+With --n-layer of the whole model the calls are those of its step; what is not in kernels is listed
+above the table.
+
+  zerolab bench kernels --precision bf16 | grep matmul
+  zerolab bench kernels --model small --rows 1024 --threads 2
+
+Exit codes: 0 fine, 2 usage, 3 out of memory (try fewer --rows), 130 Ctrl-C)";
+
+}  // namespace
 
 void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
   static KernelOptions options;
@@ -134,12 +140,6 @@ void add_bench_kernels(CLI::App& bench, Invocation& invocation) {
               "each kernel's time and its share of the device's limits",
               [] { return bench_kernels(options); });
   flags.group("What");
-  flags.value("--precision", "LIST", "fp32, bf16, fp16, separated by commas (default fp32)",
-              [](const auto& text) {
-                options.precisions.clear();
-                for (const std::string& word : comma_list(text))
-                  options.precisions.push_back(read_precision(word));
-              });
   flags.value("--model", "NAME", "the model whose block is measured (default gpt2)",
               [](const auto& text) {
                 named_gpt(text);  // throws if there is none

@@ -1,124 +1,319 @@
-// zerolab bench machine: CPU limits, on one core and on all cores together; and the disk.
+// zerolab bench machine: describes this machine for the clock of 'zerolab plan --machine FILE'
+// (stages/predict/clock/machine.h), all of it measured.
 
-#include "tutorials/zerolab/run/machine.h"
-
-#include <unistd.h>
+#include "stages/predict/clock/machine.h"
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
+#include "stages/predict/clock/clock_plan.h"
+#include "stages/predict/clock/collective_time.h"
+#include "stages/predict/clock/kernel_time.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/io/disk.h"
+#include "tutorials/zerolab/bench/collectives.h"
 #include "tutorials/zerolab/bench/commands.h"
-#include "tutorials/zerolab/bench/described_machine.h"
+#include "tutorials/zerolab/bench/machine_rates.h"
+#include "tutorials/zerolab/bench/timed_backend.h"
+#include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/progress.h"
+#include "tutorials/zerolab/run/machine.h"
+#include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// [B] of level 2 or 3; 0 if the system does not say. index2 is the L2 cache.
-int64_t cache_bytes(int level) {
+// The flags of 'zerolab bench machine'.
+struct MachineOptions : RunOptions {
+  std::string folder;  // on the disk; "": none is measured
+  std::string save;    // the file of the description
+  bool quick = false, force = false;
+  int64_t array = 0;                                              // [B] of each large array
+  int64_t disk_file() const { return (quick ? 4 : 128) * kMiB; }  // [B]
+};
+
+constexpr int kMostRanks = 64;  // that are threads
+constexpr int64_t kWarmUp = 2;  // steps
+constexpr int64_t kDiskSamples = 3;
+constexpr Collective kTimed[] = {Collective::all_reduce, Collective::reduce_scatter,
+                                 Collective::all_gather};
+constexpr double kNoLimit = 1e15;  // [B/s] the bytes of a call make no difference
+
+// A model whose kernels are timed.
+struct Size {
+  int64_t layers, heads, width, window, vocab, batch;
+};
+// The smallest first; --quick takes two. Sequences, heads and numbers of rows of several lengths,
+// because attention and matmul depend on them, and models whose state is larger than a cache.
+constexpr Size kCpuSizes[] = {
+    {2, 2, 32, 32, 256, 4},    {3, 4, 64, 64, 256, 4},   {2, 2, 64, 32, 256, 1},
+    {2, 4, 256, 32, 256, 1},   {2, 8, 512, 64, 1024, 2}, {2, 6, 192, 64, 256, 4},
+    {2, 4, 256, 128, 4096, 2}, {2, 4, 128, 256, 256, 2}, {2, 4, 256, 512, 256, 1},
+    {4, 4, 128, 128, 256, 8},  {3, 6, 384, 256, 256, 4}};
+constexpr Size kGpuSizes[] = {{2, 2, 32, 32, 256, 4},
+                              {2, 4, 64, 64, 256, 4},
+                              {4, 4, 256, 256, 256, 8},
+                              {4, 12, 768, 1024, 50257, 4},
+                              {2, 16, 2048, 2048, 8192, 2}};
+
+RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) {
+  run.quiet = true;
+  run.source.precision = precision;
+  run.n_layer = size.layers, run.n_head = size.heads, run.n_embd = size.width;
+  run.block_size = size.window, run.vocab_size = size.vocab;
+  RunSetup setup = set_up_run(run, ranks);
+  setup.spec.micro_batch = size.batch;
+  return setup;
+}
+
+// The share of `peak` per second that the best point of a kernel on one rank reaches.
+std::vector<Efficiency> best_share(const RankMachine& rank, const char* kernel, Dtype type,
+                                   double KernelTimes::Point::*amount, double peak) {
+  Efficiency best{1, 1e-3};
+  for (const KernelTimes& times : rank.kernels)
+    if (times.kernel == kernel && times.type == type && times.ranks == 1)
+      for (const KernelTimes::Point& p : times.points)
+        if (const double share = p.*amount / p.seconds / peak; share > best.share)
+          best = {std::max(1.0, p.*amount), std::min(1.0, share)};
+  return {best};
+}
+
+// What calls of about the same place took together.
+struct Calls {
+  double count = 0;
+  KernelTimes::Point sum;
+};
+
+class Description {
+ public:
+  explicit Description(const MachineOptions& options) : options_(options) {}
+
+  Machine measure() {
+    Progress progress(
+        3 + (options_.folder.empty() ? 0 : 2 * (kDiskSamples + 1)) +
+            std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) *
+                (kWarmUp + timed_steps_) +
+            std::ssize(groups_) * trials_.rounds * std::ssize(kTimed) * std::ssize(bytes_),
+        options_.quiet);
+    begin_ = [&](const std::string& what) { progress.item(what); };
+    begin_("peak FLOP/s");
+    names_and_peaks();
+    begin_("memory");
+    memory();
+    for (const Dtype type : types_)
+      for (const int ranks : together_) kernels(type, ranks);
+    launch();
+    shares_of_peaks();
+    for (const int ranks : groups_) collectives(ranks);
+    link();
+    if (!options_.folder.empty()) disk();
+    progress.clear();
+    return std::move(machine_);
+  }
+
+ private:
+  // On a CPU bf16 and fp16 are computed in fp32.
+  void names_and_peaks() {
+    machine_.name = std::filesystem::path(options_.save).stem();
+    machine_.title =
+        str(gpu_ ? str(ranks_, " × ") : plural(ranks_, "core") + " of ", device_.name());
+    machine_.sources = {str("All numbers: measured by zerolab bench machine --save",
+                            options_.quick ? " --quick" : "", ", kernels compiled for ",
+                            cpu_architecture())};
+    machine_.ranks_per_node = ranks_;
+    if (!gpu_) machine_.contention = 1;
+    machine_.host.memory_bytes = double(total_memory());
+    rank_.device = device_.kind;
+    rank_.memory_bytes =
+        gpu_ ? double(device_.gpus.front().memory) : machine_.host.memory_bytes / ranks_;
+    rank_.f32_flops = operation_rate(device_, Dtype::f32);
+    rank_.half_flops = gpu_ ? operation_rate(device_, Dtype::bf16)
+                            : matmul_rate(kCpuMatrix, {}, device_, Dtype::bf16);
+  }
+
+  // A copy moves each byte twice: it is read, and written.
+  void memory() {
+    Host& host = machine_.host;
+    const bool quick = options_.quick;
+    host.memory_bandwidth = memory_rate(options_.array, {.cores = usable_cores(),
+                                                         .samples = quick ? 3 : 15,
+                                                         .seconds = quick ? 1e-3 : 0.01})
+                                .median;
+    const auto rate = [&](bool from_host) {
+      return gpu_copy_rate(device_, from_host, (quick ? 1 : 256) * kMiB, {}).median;
+    };
+    rank_.memory_bandwidth = gpu_ ? 2 * rate(false) : host.memory_bandwidth / ranks_;
+    host.link_bandwidth = gpu_ ? rate(true) : rank_.memory_bandwidth / 2;
+  }
+
+  // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
+  // gradients. On a CPU a kernel's time is that in which its thread had a core, so other programs
+  // hardly change it. Calls whose places are in one interval of 2 % become one point, such as the
+  // three directions of a matmul, which are as frequent as each other in a step.
+  void kernels(Dtype type, int ranks) {
+    std::map<std::pair<std::string, int>, std::map<int64_t, Calls>> all;  // by kernel, shape; place
+    for (const Size& size : sizes_) {
+      const RunSetup setup = setup_of(options_, size, type, ranks);
+      GptTrainingSpec spec = setup.spec;
+      spec.engine.stage = StageKind::zero3;
+      spec.engine.accumulation = 2;
+      spec.steps = kWarmUp + timed_steps_;
+      const std::string what = str("kernels in ", precision_name(type), " at width ", size.width,
+                                   ", ", plural(ranks, "rank"));
+      const auto steps = time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp,
+                                      [&] { begin_(what); });
+      for (const auto& [call, seconds] : calls_by_size(steps)) {
+        if (call.event.empty() || call.event == "transfer") continue;
+        const int shape = shape_of({.kernel = call.event,
+                                    .head = int(size.width / size.heads),
+                                    .rows = int(size.batch * size.window)});
+        const auto operations = double(call.operations), bytes = double(call.bytes),
+                   n = double(seconds.size() / steps.size());
+        const double place = std::log(place_of(call.event, operations, bytes)) / std::log(1.02);
+        auto& [count, sum] = all[{call.event, shape}][int64_t(std::floor(place))];
+        count += n;
+        sum = {sum.operations + n * operations, sum.bytes + n * bytes,
+               sum.seconds + n * std::max(spread_of(seconds).median, 1e-9)};
+      }
+    }
+    for (const auto& [of, places] : all) {
+      KernelTimes times{.kernel = of.first, .type = type, .ranks = ranks, .shape = of.second};
+      for (const auto& [place, calls] : places)
+        times.points.push_back({std::round(calls.sum.operations / calls.count),
+                                std::round(calls.sum.bytes / calls.count),
+                                std::round(1e12 * calls.sum.seconds / calls.count) / 1e12});
+      rank_.kernels.push_back(times);
+    }
+  }
+
+  // [s] A launch, so that the clock predicts a step of the smallest model as it is measured: the
+  // lower quartile, because the steps are short, and other programs can only make them longer. On a
+  // CPU the rest of such a step is in kernels. On a GPU its kernels are shorter than their
+  // launches.
+  void launch() {
+    const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, 1);
+    GptTrainingSpec spec = setup.spec;
+    spec.engine.stage = StageKind::ddp;
+    spec.steps = kWarmUp + 20 * timed_steps_;
+    begin_("launches");
+    std::vector<double> seconds;
+    for (const StepRecord& step : run_training(spec).steps) seconds.push_back(step.seconds);
+    const auto quartile = seconds.begin() + kWarmUp + 5 * timed_steps_;
+    std::nth_element(seconds.begin() + kWarmUp, quartile, seconds.end());
+    rank_.launch = 1;
+    const double launches = clock_step(setup.spec, machine_).times.launches;
+    rank_.launch = 0;
+    const double kernels = gpu_ ? 0 : clock_step(setup.spec, machine_).times.seconds;
+    rank_.launch = std::max(0.0, *quartile - kernels) / launches;
+  }
+
+  // For kernels and precisions that are not measured.
+  void shares_of_peaks() {
+    using Point = KernelTimes::Point;
+    const Dtype type = types_.back();
+    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops,
+                 memory = rank_.memory_bandwidth;
+    rank_.matmul = best_share(rank_, "matmul", type, &Point::operations, peak);
+    rank_.memory = best_share(rank_, "add", type, &Point::bytes, memory);
+    rank_.streaming = best_share(rank_, "adamw", type, &Point::bytes, memory);
+    rank_.attention = best_share(rank_, "attention", type, &Point::operations, peak)[0].share;
+  }
+
+  // Of each size the shortest call counts: other programs can only make calls longer, and a call
+  // between two ranks of which one waits for a core takes a hundred times as long as others.
+  void collectives(int ranks) {
+    const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, ranks);
+    std::vector<TimedTrial> trials;
+    for (const Collective kind : kTimed)
+      for (const int64_t bytes : bytes_)
+        trials.push_back({{kind, bytes / 4 / ranks * ranks, Dtype::f32}});
+    time_trials(trials, setup.spec, trials_, [&](const TimedTrial& t) {
+      begin_(str(name(t.spec.kind), " of ", human_bytes(t.bytes()), " on ", ranks, " ranks"));
+    });
+    for (const Collective kind : kTimed) {
+      std::vector<TimedCall> calls;
+      for (const TimedTrial& t : trials)
+        if (t.spec.kind == kind) calls.push_back({t.bytes(), std::ranges::min(t.seconds)});
+      CollectiveTerms terms = fit_terms(calls, kind, ranks);
+      if (terms.bus == 0) terms.bus = kNoLimit;
+      machine_.collectives.push_back({.collective = kind, .ranks = ranks, .terms = terms});
+    }
+  }
+
+  // What is not measured, such as a broadcast, is as fast as the slowest of what is.
+  void link() {
+    double slowest = groups_.empty() ? machine_.host.link_bandwidth : kNoLimit;
+    for (const CollectiveRow& row : machine_.collectives)
+      slowest = std::min(slowest, row.terms.bus);
+    const auto kind = gpu_ ? NodeLink::Kind::pcie : NodeLink::Kind::memory;
+    machine_.link = {.kind = kind, .bandwidth = slowest, .ring = 1};
+  }
+
+  void disk() {
+    const DiskRates rates = disk_rates(options_.folder, options_.disk_file(), kDiskSamples, begin_);
+    machine_.sources.push_back(str("The disk: that of ", options_.folder, ", ", rates.method));
+    machine_.host.disk_bytes = double(free_disk_space(options_.folder));
+    machine_.host.disk_write = rates.write, machine_.host.disk_read = rates.read;
+  }
+
+  std::vector<Size> sizes() const {
+    const std::span<const Size> all = gpu_ ? std::span<const Size>(kGpuSizes) : kCpuSizes;
+    return {all.begin(), options_.quick ? all.begin() + 2 : all.end()};
+  }
+  std::vector<int> groups() const {
+    std::vector<int> all;
+    for (int n = 2; n < ranks_; n = n < 8 ? n + 1 : 2 * n) all.push_back(n);
+    if (ranks_ > 1) all.push_back(ranks_);
+    return all;
+  }
+
+  const MachineOptions& options_;
+  const DeviceChoice device_ = choose_device(options_, Dtype::f32, kMostRanks);
+  const bool gpu_ = device_.on_gpus();
+  const int ranks_ = gpu_ ? int(device_.gpus.size())  // of the node
+                          : std::min(usable_cores(), kMostRanks);
+  const int64_t timed_steps_ = options_.quick ? 2 : 5;
+  const TrialOptions trials_{.rounds = options_.quick ? 2 : 8,
+                             .calls = options_.quick ? 2 : 5,
+                             .warm_up = 2,
+                             .check = false,
+                             .spread = true};
+  const std::vector<int64_t> bytes_ = sizes_between(256, (options_.quick ? 1 : 32) * kMiB, 4);
+  const std::vector<Size> sizes_ = sizes();
+  const std::vector<Dtype> types_ =
+      options_.quick ? std::vector{Dtype::f32} : std::vector{Dtype::f32, Dtype::bf16};
+  // Ranks that compute at the same time; ranks between which collectives are timed.
+  const std::vector<int> together_ = gpu_ || ranks_ == 1 ? std::vector{1} : std::vector{1, ranks_},
+                         groups_ = groups();
+  std::function<void(const std::string&)> begin_;  // called when a measurement begins
+  Machine machine_;
+  RankMachine& rank_ = machine_.rank;
+};
+
+// [B] of the L3 cache; 0 if the system does not say.
+int64_t cache_bytes() {
   int64_t kib = 0;
-  std::ifstream(str("/sys/devices/system/cpu/cpu0/cache/index", level, "/size")) >> kib;  // "1024K"
+  std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;  // "1024K"
   return kib * 1024;
 }
 
-Json limit_json(const std::string& what, const std::string& name, const char* unit,
-                const Json& bytes, int64_t cores, const Spread& spread) {
-  Json row{{"what", what}, {"name", name}, {"unit", unit}, {"over_bytes", bytes}, {"cores", cores}};
-  row.update(Json(spread));
-  return row;
-}
-
-Json measure_limits(const MachineOptions& options) {
-  struct Limit {
-    const char *what, *name, *unit;
-    Json bytes;                  // [B] of data on all cores; null: registers only
-    std::vector<int64_t> cores;  // one after the other
-    std::function<Spread(const CoreRun&)> measure;
-  };
-  const int64_t array = options.array;
-  const bool several = options.cores.cores > 1;
-  const std::vector<int64_t> two(several, 2);
-  std::vector<int64_t> both{1};
-  if (several) both.push_back(options.cores.cores);
-  const Limit limits[] = {
-      {"multiply_add", "multiply-adds", "FLOP/s", nullptr, both, multiply_add_rate},
-      {"product", "our matmul", "FLOP/s", 3 * 4 * kCpuMatrix * kCpuMatrix, both,
-       [](const CoreRun& run) { return matmul_rate(kCpuMatrix, run); }},
-      {"copy_memory", "copy in memory", "B/s", 2 * array, both,
-       [=](const CoreRun& run) { return memory_rate(array, run); }},
-      {"latency_spinning", "latency to a spinning thread", "s", nullptr, two,
-       [&](const CoreRun& run) { return latency(run.samples, options.quick ? 200 : 10'000); }}};
-  Progress progress(3 * std::ssize(both) + std::ssize(two) + options.disk_passes(), options.quiet);
-  Json rows = Json::array(), method;
-  for (const Limit& limit : limits)
-    for (CoreRun run = options.cores; const int64_t n : limit.cores) {
-      run.cores = n;
-      progress.item(str(limit.name, ", ", plural(n, "core")));
-      const Spread spread = limit.measure(run);
-      if (spread.max > 0)
-        rows.push_back(limit_json(limit.what, limit.name, limit.unit, limit.bytes, n, spread));
-    }
-  if (!options.folder.empty()) {
-    const DiskRates rates = disk_rates(options.folder, options.disk_file(), options.disk_samples(),
-                                       [&](const std::string& pass) { progress.item(pass); });
-    method = rates.method;
-    for (const auto& [what, rate] : {std::pair("write", rates.write), {"read", rates.read}})
-      rows.push_back(
-          limit_json(str("disk_", what), str("disk, ", what), "B/s", options.disk_file(), 1, rate));
-  }
-  progress.clear();
-  return {{"schema", 3},
-          {"command", "bench machine"},
-          {"ok", true},
-          {"device_name", cpu_model()},
-          {"kernels", cpu_architecture()},
-          {"optimised", optimised_build()},
-          {"cores", options.cores.cores},
-          {"samples", options.cores.samples},
-          {"cache_bytes", {{"L2", cache_bytes(2)}, {"L3", cache_bytes(3)}}},
-          {"page_bytes", sysconf(_SC_PAGESIZE)},
-          {"limits", rows},
-          {"disk_method", method}};
-}
-
-// One of a limit's numbers; with its unit, because limits have several.
-template <const char* key>
-std::string limit_text(const Json& limit) {
-  return limit["unit"] == "s" ? as_seconds(limit[key])
-                              : str(as_giga(limit[key]), " G", as_is(limit["unit"]));
-}
-constexpr char kMedian[] = "median", kMin[] = "min", kMax[] = "max";
-
-void save(const MachineOptions& options) {
-  OutputFile file(options.save, "", options.force);
-  const std::string text = machine_json(describe_machine(options));
-  file.write_text(text);
-  file.commit();
-  const Json machine = Json::parse(text), &rank = machine["rank"];
-  const std::string& name = options.save;
-  const Json full{{"machine", machine}},
-      part{{"machine", machine["title"]},
-           {"a_rank_computes_per_second", rank["f32_flops"]},
-           {"a_rank_copies_bytes_per_second", rank["memory_bandwidth"]},
-           {"use", str("zerolab plan --model small --ranks ", machine["ranks_per_node"],
-                       " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}};
-  Json report{{"schema", 1}, {"command", "bench machine"}, {"ok", true}, {"saved", name}};
-  report.update(options.json ? full : part);
-  print_document(report, options.json);
-}
-
 int bench_machine(MachineOptions options) {
-  options.cores = {.cores = usable_cores(),
-                   .samples = options.quick ? 3 : 15,
-                   .seconds = options.quick ? 1e-3 : 0.01};
+  if (options.save.empty())
+    throw UsageError(
+        "which file? write: zerolab bench machine --save FILE; 'zerolab doctor' measures the "
+        "limits");
   // Far larger than the caches, but only a part of the available memory.
-  options.array = options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * cache_bytes(3));
+  options.array = options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * cache_bytes());
   if (const int64_t available = available_memory(); available > 0)
     options.array = std::clamp(available / 12, kMiB, options.array);
   if (!options.folder.empty()) {
@@ -128,30 +323,32 @@ int bench_machine(MachineOptions options) {
   }
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
-  if (!options.save.empty()) return save(options), kFine;
-  require_input(options.device == RunOptions::DeviceWish::automatic && !options.force,
-                "--device and --force are for --save FILE, which is not given");
-  print_results(measure_limits(options), options.json, "limits",
-                {{"", "/name", as_is},
-                 {"cores", "/cores", as_is},
-                 {"data", "/over_bytes", as_bytes},
-                 {"median", "", limit_text<kMedian>},
-                 {"min", "", limit_text<kMin>},
-                 {"max", "", limit_text<kMax>}});
+  OutputFile file(options.save, "", options.force);
+  const std::string text = machine_json(Description(options).measure());
+  file.write_text(text);
+  file.commit();
+  const Json machine = Json::parse(text), &rank = machine["rank"];
+  const std::string& name = options.save;
+  const Json full{{"machine", machine}},
+      part{{"machine", machine["title"]},
+           {"a_rank_computes_per_second", rank["f32_flops"]},
+           {"a_rank_copies_bytes_per_second", rank["memory_bandwidth"]},
+           {"sources", machine["sources"]},
+           {"use", str("zerolab plan --model small --ranks ", machine["ranks_per_node"],
+                       " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}};
+  Json report{{"schema", 1}, {"command", "bench machine"}, {"ok", true}, {"saved", name}};
+  report.update(options.json ? full : part);
+  print_document(report, options.json);
   return kFine;
 }
 
 constexpr const char* kMachineFooter =
-    R"(Each rate is measured on one core, then on all cores at the same time, one thread per core:
-fused multiply-adds on registers, the peak FLOP/s that a matmul can approach; zerolab's matmul, on
-matrices of each core; copies of large arrays that the cores divide among them, in bytes read plus
-written. Latency is half of a round trip of one word between two cores.
+    R"(Measures what 'zerolab plan' needs to predict the time of a step here, for ranks that are
+threads on the CPU, or GPUs if there are: peak FLOP/s, memory bandwidth, each kernel of a step in
+several sizes, collectives and launches: tutorials/reference/clock.md. It takes about a minute.
 --dir also measures a file in DIR, as 'offload_optimizer' to nvme moves it. A file of a virtual
 machine says little about an NVMe disk: the host caches it.
---save measures what 'zerolab plan' needs to predict the time of a step here, for ranks that are
-threads on the CPU, or GPUs if there are: tutorials/reference/clock.md.
 
-  zerolab bench machine --dir /local_nvme --json > limits.json
   zerolab bench machine --save ./here.json && zerolab plan --model small --machine ./here.json
 
 Exit codes: 0 fine, 2 usage or no room, 74 FILE cannot be written or the disk failed, 130 Ctrl-C)";
@@ -161,16 +358,14 @@ Exit codes: 0 fine, 2 usage or no room, 74 FILE cannot be written or the disk fa
 void add_bench_machine(CLI::App& bench, Invocation& invocation) {
   static MachineOptions options;
   Flags flags(bench, invocation, "machine",
-              "CPU limits: peak FLOP/s, memory bandwidth, core-to-core latency; the disk",
+              "describe this machine, so that plan predicts the seconds of a step on it",
               [] { return bench_machine(options); });
   flags.group("What");
+  flags.name("--save", "FILE", "the description, for 'zerolab plan --machine FILE'", options.save);
+  flags.toggle("--force", "replace FILE if it exists", options.force);
   flags.name("--dir", "DIR", "also measure the disk that has this folder", options.folder);
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);
-  flags.group("A description for 'zerolab plan --machine FILE'");
-  flags.name("--save", "FILE", "measure one, which takes about a minute, and write it to FILE",
-             options.save);
-  flags.toggle("--force", "replace FILE if it exists", options.force);
   add_shared_flags(flags, options);
   flags.footer(kMachineFooter);
 }

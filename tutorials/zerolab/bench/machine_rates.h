@@ -1,4 +1,4 @@
-// The limits of this machine: peak FLOP/s, memory bandwidth, core-to-core latency, GPUs, a disk.
+// The limits of this machine: peak FLOP/s and memory bandwidth of cores and GPUs, and a disk.
 // All functions throw Interrupted between samples.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace zl::cli {
 
 inline constexpr int64_t kMiB = int64_t(1) << 20;
-inline constexpr int64_t kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
+inline constexpr int kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
 
 // Samples of one quantity. Reports use the median, because one interruption would move a mean.
 struct Spread {
@@ -32,12 +32,8 @@ struct CoreRun {
   double seconds = 0.02;  // [s] at least per sample
 };
 
-// [FLOP/s] of fused multiply-adds in fp32 on vector registers alone, with the width that has the
-// best sample; zeros where there is no loop of them for this CPU.
-Spread multiply_add_rate(const CoreRun& run);
-double multiply_add_peak(int64_t cores = 1);  // the best sample
-// [FLOP/s] of our matmul of two n × n matrices; each core has its own matrices.
-Spread matmul_rate(int64_t n, const CoreRun& run, const DeviceChoice& device = {},
+// [FLOP/s] The best sample of our matmul of two n × n matrices; each core has its own matrices.
+double matmul_rate(int64_t n, const CoreRun& run, const DeviceChoice& device = {},
                    Dtype dtype = Dtype::f32);
 
 // [B/s] of b = a over two arrays of `array` bytes, divided among the cores. Bytes are counted as
@@ -47,19 +43,16 @@ Spread memory_rate(int64_t array, const CoreRun& run);
 // [B/s] copied to a GPU, from its own memory or from pinned memory of the host.
 Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, const CoreRun& run);
 
-// The limits of one rank's kernels. [FLOP/s] multiply-adds of a core for each thread, or a GPU's
-// best large matmul; [B/s] read plus written by large copies.
+// The limits of one rank's kernels. [FLOP/s] the best of some matmuls, of a GPU or on a core for
+// each thread; [B/s] read plus written by large copies.
 double operation_rate(const DeviceChoice& device, Dtype dtype);
 double copy_rate(const DeviceChoice& device);
 
-// [s] Half of a round trip of one word between two cores that spin.
-Spread latency(int64_t samples, int rounds);
-
-// [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn. `begin`
-// is called before each of the 2 · (samples + 1) passes.
+// [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn: medians.
+// `begin` is called before each of the 2 · (samples + 1) passes.
 struct DiskRates {
   std::string method;  // "waits for the device"
-  Spread write, read;
+  double write, read;
 };
 DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples,
                      const std::function<void(const std::string&)>& begin);

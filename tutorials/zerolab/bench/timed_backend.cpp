@@ -36,11 +36,10 @@ TimedBackend::TimedBackend(std::unique_ptr<Backend> timed, TimedBy clock)
 void TimedBackend::begin() {
   calls_.clear();
   clocks_.clear();
-  timing_ = true, announced_ = false;
+  timing_ = true, next_ = {};
 }
 
 void TimedBackend::announce(const Event& kernel) {
-  announced_ = timing_;
   next_ = {.event = kernel.what, .operations = kernel.count, .bytes = kernel.bytes};
 }
 
@@ -53,7 +52,7 @@ const std::vector<TimedKernel>& TimedBackend::calls() {
 
 void TimedBackend::timed(std::string name, const std::function<void()>& work, Stream stream) {
   if (!timing_) return work();
-  TimedKernel call = std::exchange(announced_, false) ? std::move(next_) : TimedKernel();
+  TimedKernel call = std::exchange(next_, {});
   call.name = std::move(name);
   if (clock_ == TimedBy::thread) {
     const double begin = thread_seconds();

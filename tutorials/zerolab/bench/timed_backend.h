@@ -131,8 +131,8 @@ class TimedBackend final : public Backend, public QuantizeKernels {
   const double nothing_;  // [s] that the clock says of no work
   std::vector<TimedKernel> calls_;
   std::vector<std::function<double()>> clocks_;  // of the last calls, whose times are not read yet
-  TimedKernel next_;                             // what is known of the announced kernel
-  bool timing_ = false, announced_ = false;
+  TimedKernel next_;                             // what is known of an announced kernel
+  bool timing_ = false;
 };
 
 // A training step of rank 0, where caches and memory are as in a run.

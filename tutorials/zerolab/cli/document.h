@@ -64,11 +64,6 @@ std::string as_is(const Json& value) {
 }
 
 template <class Json>
-std::string as_yes(const Json& value) {
-  return value ? "yes" : "no";
-}
-
-template <class Json>
 std::string as_seconds(const Json& value) {  // "81 µs", "2.5 ms", "1.2 s"
   const double s = value;
   return s < 1e-3 ? digits(1e6 * s, 3) + " µs"
@@ -86,11 +81,6 @@ template <class Json>
 std::string as_percent(const Json& value) {  // "12.5 %", of 0.125
   const double percent = 100 * double(value);
   return (percent < 999 ? digits(percent, 3) : format("%.0f", percent)) + " %";
-}
-
-template <class Json>
-std::string as_ratio(const Json& value) {  // "× 1.02"
-  return "× " + digits(value, 3);
 }
 
 template <class Json>

@@ -7,7 +7,6 @@
 #include "nn/gpt.h"
 #include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
-#include "tutorials/zerolab/cli/comma_list.h"
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
@@ -81,7 +80,7 @@ void add_run(Shared add) {
           "number of updates (default 100)");
   add.key(runs, "--seed", "S", "zerolab.seed", read_seed,
           "seed of initial values, --shuffle and samples (default 1337)");
-  add(models, "--precision", "TYPE", o.source.precision, read_precision,
+  add(models | kernels, "--precision", "TYPE", o.source.precision, read_precision,
       "type of weights and activations: fp32, bf16 or fp16 (default fp32)\f"
       "The last two keep fp32 master weights, 2+2+12 bytes per parameter.");
   add(models, "--config", "FILE", o.source.file, read_name,
@@ -116,21 +115,9 @@ void add_run(Shared add) {
 void add_ranks(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Ranks";
-  add(train | step | comm, "--ranks", "N", o.ranks, count_within(1, 64),
+  add(runs | step | comm, "--ranks", "N", o.ranks, count_within(1, 64),
       "number of ranks, 1 to 64, threads of this process (train: 1, else 4)\f"
       "Not for ranks that a launcher starts: the launcher sets their number");
-  if (add.has(compare))
-    add.flags.value("--ranks", "N[,N...]",
-                    "number of ranks, 1 to 64, threads of this process (default 4)\f"
-                    "Not for ranks that a launcher starts: the launcher sets their number.\n"
-                    "With --reproducible, also several numbers: one run of each",
-                    [&o](const std::string& text) {
-                      std::vector<int> numbers;
-                      for (const std::string& part : comma_list(text))
-                        numbers.push_back(int(read_count(part, 1, 64)));
-                      if (numbers.size() == 1) o.ranks = numbers[0];
-                      if (numbers.size() > 1) o.several_ranks = numbers;
-                    });
   add(all & ~plan, "--device", "WHERE", o.device, read_device,
       "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\f"
       "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.\n"
@@ -186,7 +173,8 @@ void add_model_and_data(Shared add) {
   add(models, "--init-from", "FILE", o.init_from, read_name,
       "weights to start from: safetensors, their folder, or llm.c's .bin\f"
       "The file may be an index. They give the sizes. With --resume a checkpoint's weights win");
-  add(models | more, "--n-layer", "N", o.n_layer, count_within(), "transformer blocks");
+  add(models | kernels | more, "--n-layer", "N", o.n_layer, count_within(),
+      "transformer blocks (bench kernels: 1)");
   add(models | more, "--n-head", "N", o.n_head, count_within(),
       "attention heads; must divide --n-embd");
   add(models | more, "--n-embd", "N", o.n_embd, count_within(), "embedding width");
@@ -263,6 +251,16 @@ std::string variants_help() {
   return ";\nvariants of them: " + names + "\f" + sentences.substr(1);
 }
 
+std::vector<std::string> comma_list(std::string_view text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text)
+    if (c == ',')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  return parts;
+}
+
 size_t choose(const std::string& text, const std::vector<std::string>& words) {
   const auto found = std::ranges::find(words, text);
   require_input(found != words.end(), "'", text, "' is none of ", CLI::detail::join(words, ", "),
@@ -279,8 +277,8 @@ RunOptions::DeviceWish read_device(const std::string& text) {
 StageKind read_stage(const std::string& text) {
   const Preset* preset = find_preset(text);
   require_input(!preset, "'", text, "' is a system as it is shipped, which is predicted, not run: ",
-                "'zerolab compare --as ", text, "' and 'zerolab plan --stages ", text,
-                "' show what it keeps and sends; it changes ", preset ? name(preset->parent) : "");
+                "'zerolab plan --stages ", text, "' shows what it keeps and sends; it changes ",
+                preset ? name(preset->parent) : "");
   if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
   std::vector<std::string> names;
   for (const StageKind kind : all_stages()) names.push_back(name(kind));
@@ -307,18 +305,6 @@ std::vector<StageKind> read_stages(const std::string& text, std::vector<const Pr
     else
       stages.insert(read_stage(word));
   return {stages.begin(), stages.end()};
-}
-
-std::vector<const Preset*> read_presets(const std::string& text) {
-  std::vector<std::string> names{"paper"};
-  for (const Preset& preset : presets()) names.push_back(preset.name);
-  std::vector<const Preset*> listed;
-  for (const std::string& word : comma_list(text))
-    if (const size_t i = choose(word, names); i > 0) listed.push_back(&presets()[i - 1]);
-  require_input(!listed.empty(),
-                "paper is the stages that presets change; name a preset too, such as "
-                "paper,deepspeed-1");
-  return listed;
 }
 
 const char* precision_name(Dtype dtype) {

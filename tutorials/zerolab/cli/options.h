@@ -22,7 +22,6 @@ struct RunOptions {
   ConfigSource source;    // its ranks are set later
   std::string nvme_path;  // "": not given; for each device of `source` that is nvme
   std::optional<int> ranks;
-  std::vector<int> several_ranks;              // of compare: more than one number
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;                         // [s]; 0: none
   Link link;                                   // simulated, if a flag asks for it
@@ -53,6 +52,8 @@ struct RunOptions {
   bool given(std::string_view flag) const;  // of those
 };
 
+// The parts of a list such as "fp32,bf16". An empty text is one empty part.
+std::vector<std::string> comma_list(std::string_view text);
 // The index of `text` among `words`. Throws InputError that lists them if it is none.
 size_t choose(const std::string& text, const std::vector<std::string>& words);
 RunOptions::DeviceWish read_device(const std::string& text);
@@ -64,8 +65,6 @@ OffloadDevice read_offload(const std::string& text);
 // Names of presets go to `presets`; without it they are errors.
 std::vector<StageKind> read_stages(const std::string& text,
                                    std::vector<const Preset*>* presets = nullptr);
-// "paper,deepspeed-1". "paper" means the stages that the presets change, which always run.
-std::vector<const Preset*> read_presets(const std::string& text);
 const char* precision_name(Dtype dtype);  // "fp32", "bf16", "fp16"
 
 // Adds the flags that `flags.command()` shares with other commands. `options` must outlive the

@@ -67,11 +67,6 @@ void Progress::item(const std::string& name) {
   draw(str(items_, "/", steps_, " ", name, eta(double(ended), double(steps_ - ended))));
 }
 
-void Progress::share(double done, const std::string& of) {
-  if (quiet_ || !terminal_.rewrites || drawn_just_now()) return;
-  draw(format("%.0f %% of ", 100 * done) + of + eta(done, 1 - done));
-}
-
 void Progress::clear() {
   if (line_open_) print("\r\x1b[K");
   line_open_ = false;

@@ -24,10 +24,7 @@ class Progress {
 
   void begin_after(int64_t steps);     // that were made before, which took none of this time
   void item(const std::string& name);  // the next item begins: "3/12 gelu, ETA 4s"
-  // "37 % of runs/a/step-00000100, ETA 3s": that share of the work, 0 to 1, is done. On a terminal
-  // only.
-  void share(double done, const std::string& of);
-  void clear();  // removes the line that is written over
+  void clear();                        // removes the line that is written over
   void step(const StepRecord& record);
   // Prints one or more lines that stay; on a terminal progress goes on below them.
   void line(const std::string& text);

@@ -91,11 +91,12 @@ int info(const CheckpointCommand& command) {
 
 int verify(const CheckpointCommand& command) {
   Json json = document_of("checkpoint verify", command.folder);
-  for (const auto& [step, path] : checkpoints_of(command.folder)) {
-    Progress progress(1, command.quiet);
-    auto problems = verify_checkpoint(path, [&, path = path](int64_t done, int64_t bytes) {
+  const auto all = checkpoints_of(command.folder);
+  Progress progress(std::ssize(all), command.quiet);
+  for (const auto& [step, path] : all) {
+    progress.item(path);
+    auto problems = verify_checkpoint(path, [](int64_t, int64_t) {
       if (interrupt_requested()) throw Interrupted();
-      progress.share(double(done) / double(bytes), path);
     });
     progress.clear();
     json["checkpoints"].push_back({{"folder", path}, {"problems", problems}});

@@ -36,5 +36,8 @@ std::string become_program(const std::string& name, char** arguments);
 bool have_program(const std::string& name, void (*add)(CLI::App& command, Invocation& invocation));
 void add_launch(CLI::App& app, Invocation& invocation,
                 std::vector<std::string> commands);  // all of the program's others
+// Removes the program that `zerolab launch` starts, and its arguments, from the command line and
+// keeps them for launch; call it before any flag is read. Returns how many words are left.
+int take_launched_program(int argc, char** argv);
 
 }  // namespace zl::cli

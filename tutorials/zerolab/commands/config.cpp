@@ -1,4 +1,4 @@
-// zerolab config: checks a configuration file, explains its settings, writes a file to start from.
+// zerolab config: checks a configuration file, and explains its settings.
 
 #include "stages/deepspeed/config.h"
 
@@ -40,75 +40,6 @@ Examples:
   zerolab config explain --set zerolab.defaults=deepspeed
 
 Exit codes: 0 fine, 2 the settings have errors)";
-
-constexpr const char* kInitFooter =
-    R"(Comments in the file say what each key does. DeepSpeed can read the file too.
-
-Examples:
-  zerolab config init --stage zero3 --precision bf16 > ds_config.json
-
-Exit codes: 0 fine)";
-
-constexpr char kHead[] = R"(// Settings for zerolab and for DeepSpeed, which reads comments too.
-{
-  // A step takes train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks sequences.
-  "train_micro_batch_size_per_gpu": 4,
-  "gradient_accumulation_steps": 1,
-
-  // The largest L2 norm of the gradient; 0 turns clipping off. Without this key a file has 1.0.
-  "gradient_clipping": 1.0,
-
-  // Adam, AdamW or SGD. These values are the defaults.
-  "optimizer": {
-    "type": "AdamW",
-    "params": {"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
-  },
-
-  // WarmupLR, WarmupDecayLR or WarmupCosineLR. Without this block the learning rate is constant.
-  // "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.001, "warmup_num_steps": 10}},
-)";
-
-constexpr char kBf16[] = R"(
-  // Parameters, gradients and activations are bf16; the optimizer keeps an fp32 copy. A step whose
-  // gradient is not finite is skipped.
-  "bf16": {"enabled": true, "check_grad_overflow": true},
-)";
-constexpr char kFp16[] = R"(
-  // Parameters, gradients and activations are fp16; the optimizer keeps an fp32 copy. loss_scale 0
-  // is a dynamic scale: it starts at 2^initial_scale_power, doubles after loss_scale_window steps
-  // without overflow, and halves after hysteresis overflows.
-  "fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
-           "hysteresis": 2, "min_loss_scale": 1},
-)";
-
-constexpr char kOffload[] = R"(
-    // Optimizer state in host memory, in stages 2 and 3 also the gradient shard:
-    // "offload_optimizer": {"device": "cpu"},)";
-constexpr char kOffloadParam[] = R"(
-    // Parameter shards in host memory:
-    // "offload_param": {"device": "cpu"},)";
-
-constexpr char kTail[] = R"(
-    // Elements that are communicated together; absent: one unit at a time.
-    // "reduce_bucket_size": 5e8, "allgather_bucket_size": 5e8
-  },
-
-  // zerolab's own settings, which DeepSpeed ignores. Flags win over all settings of this file.
-  "zerolab": {
-    "model": "small",      // tiny, small, gpt2, gpt2-medium, …
-    "steps": 100,
-    "seed": 1337,
-    // Activations that backward computes again: "none"; "selective", the outputs of layer norms and
-    // GELU; "full", every block, for less memory and more time.
-    "recompute": "selective"
-  }
-}
-)";
-
-constexpr const char* kSharded[] = {"every rank has everything (plain data parallelism)",
-                                    "each rank has a shard of the optimizer state",
-                                    "each rank has a shard of optimizer state and gradients",
-                                    "each rank has a shard of all three, parameters too"};
 
 struct ConfigOptions {
   std::string file;
@@ -200,32 +131,6 @@ int explain(const ConfigOptions& options) {
   return errors == 0 ? kFine : kUsage;
 }
 
-struct InitOptions {
-  StageKind stage = StageKind::zero2;
-  Dtype precision = Dtype::f32;
-};
-
-// JSON with comments that explain each key.
-int init(const InitOptions& options) {
-  const int stage = stage_number(options.stage);
-  const char* precision = options.precision == Dtype::f16    ? kFp16
-                          : options.precision == Dtype::bf16 ? kBf16
-                                                             : "";
-  std::fputs(str(kHead, precision, "\n  // Stage ", stage, ": ", kSharded[stage],
-                 ".\n  \"zero_optimization\": {\n    \"stage\": ", stage, ",",
-                 stage > 0 ? kOffload : "", stage == 3 ? kOffloadParam : "", kTail)
-                 .c_str(),
-             stdout);
-  return kFine;
-}
-
-StageKind read_paper_stage(const std::string& text) {
-  const StageKind stage = read_stage(text);
-  require_input(parent(stage) == stage, "'", text, "' is a variant; begin with --stage ",
-                name(parent(stage)));
-  return stage;
-}
-
 void add_common(Flags& flags, ConfigOptions& options, const char* file) {
   flags.name("FILE", "", file, options.file);
   flags.add(
@@ -241,7 +146,7 @@ void add_common(Flags& flags, ConfigOptions& options, const char* file) {
 }  // namespace
 
 void add_config(CLI::App& app, Invocation& invocation) {
-  CLI::App& config = *app.add_subcommand("config", "DeepSpeed's JSON: check, explain, start one");
+  CLI::App& config = *app.add_subcommand("config", "DeepSpeed's JSON: check it, explain it");
   config.require_subcommand(1);
   static ConfigOptions checked, explained;
   Flags flags(config, invocation, "check", "find errors in a file, and keys without effect",
@@ -255,15 +160,6 @@ void add_config(CLI::App& app, Invocation& invocation) {
   add_common(more, explained, "a DeepSpeed JSON file (default: none)");
   more.toggle("--keys", "print only the table of all known keys, as Markdown", explained.keys);
   more.footer(kExplainFooter);
-
-  static InitOptions options;
-  Flags begin(config, invocation, "init", "print a commented file to start from",
-              [] { return init(options); });
-  begin.add("--stage", "STAGE", options.stage, read_paper_stage,
-            "ddp, zero1, zero2 or zero3 (default zero2)");
-  begin.add("--precision", "TYPE", options.precision, read_precision,
-            "fp32, bf16 or fp16 (default fp32)");
-  begin.footer(kInitFooter);
 }
 
 }  // namespace zl::cli

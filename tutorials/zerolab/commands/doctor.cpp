@@ -53,8 +53,7 @@ std::string line_of(const std::string& what, Json values) {
 Json speed_of(const Gpu& gpu) {
   const auto matmul = [&](Dtype dtype, bool tf32 = false) {
     return matmul_rate(kGpuMatrix, kBrief, {.kind = DeviceKind::cuda, .gpus = {gpu}, .tf32 = tf32},
-                       dtype)
-        .max;
+                       dtype);
   };
   try {
     return {{"matmul_size", kGpuMatrix},
@@ -158,9 +157,8 @@ int doctor(bool as_json) {
       {"cpu", {{"model", cpu_model()}, {"cores", usable_cores()}}},
       {"memory", {{"total_bytes", total_memory()}, {"available_bytes", available_memory()}}},
       {"measured",
-       {{"multiply_add_per_second", multiply_add_peak()},
-        {"matmul_size", kMatrix},
-        {"matmul_per_second", matmul_rate(kMatrix, kBrief).max},
+       {{"matmul_size", kMatrix},
+        {"matmul_per_second", matmul_rate(kMatrix, kBrief)},
         {"copy_bytes_per_second", memory_rate(kCopy, kBrief).max}}},
       {"terminal", {{"rewrites", terminal.rewrites}, {"color", terminal.colored}}},
       {"cuda", cuda()},

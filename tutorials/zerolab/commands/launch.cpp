@@ -1,7 +1,5 @@
 // zerolab launch: starts the ranks of a program as processes on this machine.
 
-#include "tutorials/zerolab/commands/launch.h"
-
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,19 +1,19 @@
 // zerolab plan: each stage's bytes and traffic, by formula and dry run.
 
+#include "stages/predict/plan.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "stages/predict/dry_run.h"
+#include "stages/predict/closed_form.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/plan/clock_section.h"
-#include "tutorials/zerolab/plan/closed_plan.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/report/run_page.h"
+#include "tutorials/zerolab/report/run_json.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
@@ -24,8 +24,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kPlanRanks = 4;
 constexpr int64_t kMostRanks = 1 << 20;  // nothing runs, so there may be many
-constexpr int64_t kDryMicroBatches = 3;  // their peaks repeat
-constexpr int kMostShown = 8;            // ranks of a page
 
 using Wish = RunOptions::DeviceWish;
 
@@ -33,7 +31,6 @@ struct PlanOptions : RunOptions {
   std::vector<StageKind> stages;  // empty: the paper's four
   std::vector<const Preset*> presets;
   bool any_stage = false;  // --stages is not given
-  std::string page;        // --out
   std::optional<double> parameters;
   ClockFlags clock;
 };
@@ -54,6 +51,13 @@ int list_machines(bool json) {
   return kFine;
 }
 
+struct PlanReport {
+  std::string text, json;
+  bool fits;  // one of the stages
+};
+
+// ---- --parameters: the paper's closed formulas for model states, of any number of parameters ----
+
 // The closed formula counts model states alone, for any model on any device.
 void refuse_flags_of_models(const PlanOptions& o) {
   const bool sizes = o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size,
@@ -72,23 +76,77 @@ void refuse_flags_of_models(const PlanOptions& o) {
           str("--parameters has closed formulas for model states alone; leave out ", flag));
 }
 
-// The second step of each stage in a dry run, which has no times.
-std::vector<recording::RecordedStep> dry_steps(const GptTrainingSpec& spec,
-                                               const std::vector<StageKind>& stages) {
-  std::vector<recording::RecordedStep> steps;
-  for (const StageKind stage : stages) {
-    TrainingSpec unlimited = with_stage(spec, stage);
-    unlimited.device_memory = unlimited.host_memory = 0;
-    steps.push_back({.stage = name(stage), .ranks = spec.ranks, .timed = false, .shown = {}});
-    for (int rank = 0; rank < std::min(kMostShown, spec.ranks); ++rank) {
-      std::optional<recording::StepRecorder> recorder;
-      dry_run(unlimited, rank, kDryMicroBatches,
-              [&](Trainer& training) { recorder.emplace(training); });
-      steps.back().shown.push_back(recorder->recording());
-    }
-  }
-  return steps;
+ElementBytes element_bytes(const Options& options) {
+  return {size_of(options.precision), size_of(gradient_type(options)),
+          optimizer_bytes(options.optimizer, options.precision)};
 }
+
+Json closed_stage(const PlanOptions& plan, Options options, StageKind stage) {
+  const double parameters = *plan.parameters;
+  const int ranks = plan.source.ranks;
+  options.stage = stage;
+  const ModelStates states = model_states(stage, parameters, ranks, element_bytes(options));
+  const SentElements sent = sent_elements(options, parameters, ranks);
+  PredictionInput in{.options = options, .ranks = ranks, .units = {int64_t(parameters)}};
+  in.parameters = in.units[0];
+  in.options.stage = StageKind::ddp;  // all save the same
+  Json json{{"stage", name(stage)},
+            {"memory", Json::array()},
+            {"predicted_rest_total_bytes", states.total()},
+            {"predicted_sent_bytes_per_rank",
+             sent.gradient * double(size_of(communication_type(options))) +
+                 sent.parameter * double(size_of(options.precision))},
+            {"checkpoint", checkpoint_json<Json>(checkpoint_bytes(in, DeviceKind::cpu))}};
+  for (const auto& [use, bytes] : {std::pair{"parameter", states.parameter},
+                                   {"gradient", states.gradient},
+                                   {"optimizer", states.optimizer}})
+    json["memory"].push_back(
+        {{"rank", 0}, {"pool", "device"}, {"use", use}, {"predicted_rest_bytes", bytes}});
+  if (plan.device_memory > 0) json["fits"] = states.total() <= double(plan.device_memory);
+  return json;
+}
+
+std::string closed_text(const PlanOptions& plan, const Options& options, const Json& stages) {
+  const ElementBytes bytes = element_bytes(options);
+  StageColumns table(stages, "model states of a rank");
+  const auto gigabytes = [](double b) { return digits(b / 1e9, 4) + " GB"; };
+  for (const auto& [title, place] :
+       {std::pair{"  parameter", "/memory/0/predicted_rest_bytes"},
+        {"  gradient", "/memory/1/predicted_rest_bytes"},
+        {"  optimizer", "/memory/2/predicted_rest_bytes"},
+        {"total", "/predicted_rest_total_bytes"},
+        {"sent per step", "/predicted_sent_bytes_per_rank"},
+        {"a checkpoint on disk", "/checkpoint/disk_bytes"},
+        {"  on the host, snapshot", "/checkpoint/host_bytes/snapshot"}})
+    table.row(title, place, gigabytes);
+  if (plan.device_memory > 0)
+    table.row("fits " + human_bytes(plan.device_memory), "/fits",
+              [](bool fits) { return std::string(fits ? "yes" : "no"); });
+  return str(digits(*plan.parameters, 6), " parameters, ", plural(plan.source.ranks, "rank"), ", ",
+             precision_name(options.precision), ": ", bytes.total(),
+             " bytes per parameter = parameter ", bytes.parameter, " + gradient ", bytes.gradient,
+             " + optimizer ", bytes.optimizer.state + bytes.optimizer.master, "\n\n", table.text(),
+             "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1. "
+             "Activations are added by plan --model.\n");
+}
+
+PlanReport closed_plan(const PlanOptions& plan, const Options& options) {
+  refuse_flags_of_models(plan);
+  Json json{{"schema", 1},
+            {"command", "plan"},
+            {"ok", false},
+            {"ranks", plan.source.ranks},
+            {"parameters", int64_t(*plan.parameters)},
+            {"steps", 1},
+            {"precision", precision_name(options.precision)}};
+  for (const StageKind stage : plan.stages) {
+    json["stages"].push_back(closed_stage(plan, options, stage));
+    json["ok"] = json["ok"] || json["stages"].back().value("fits", true);
+  }
+  return {closed_text(plan, options, json["stages"]), json_text(json), json["ok"]};
+}
+
+// ---- The real model -----------------------------------------------------------------------------
 
 // Where the ranks compute, as the flags say, which must agree. It need not be here.
 DeviceKind planned_device(const PlanOptions& options, const std::optional<Machine>& machine) {
@@ -146,18 +204,7 @@ GptTrainingSpec with_host_memory(GptTrainingSpec spec, const Machine& machine) {
   return spec;
 }
 
-// Both return whether a stage fits.
-bool plan_parameters(const PlanOptions& options, const Config& config, RunReport& report) {
-  refuse_flags_of_models(options);
-  const ClosedPlan plan = closed_plan(
-      {*options.parameters, options.source.ranks, config, options.device_memory}, options.stages);
-  report.device = "none: closed formulas";
-  report.settings = plan.text;
-  report.document = plan.json;
-  return plan.fits;
-}
-
-bool plan_model(const PlanOptions& options, const LoadedConfig& loaded, RunReport& report) {
+PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
   std::optional<Machine> machine;
   if (!options.clock.machine.empty())
     machine = planned_machine(options.clock, options.source.ranks_per_node, options.source.ranks);
@@ -169,51 +216,35 @@ bool plan_model(const PlanOptions& options, const LoadedConfig& loaded, RunRepor
   const GptTrainingSpec limited = machine ? with_host_memory(spec, *machine) : spec;
   std::vector<StagePlan> plans;
   for (const StageKind stage : options.stages) plans.push_back(plan_stage(limited, stage, 0));
-  bool fits = std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; });
   const auto presets = predict_presets(options.presets, loaded.config, spec);
-  report.device = str("none: a dry run for ", name(spec.device));
-  report.document = plan_json(plans, presets, limited);
-  report.settings =
-      plan_text(plans, limited, model.name, loaded.config.recompute) + preset_text(presets);
+  PlanReport report{
+      plan_text(plans, limited, model.name, loaded.config.recompute) + preset_text(presets),
+      plan_json(plans, presets, limited),
+      std::ranges::any_of(plans, [](const StagePlan& p) { return !p.out_of_memory; })};
   // Of stages that fit, the machine's clock knows which is the fastest.
-  if (!machine || !fits)
-    report.settings += plan_advice(plans, limited);
+  if (!machine || !report.fits)
+    report.text += plan_advice(plans, limited);
   else
-    report.settings.pop_back();  // the clock begins with an empty line too
+    report.text.pop_back();  // the clock begins with an empty line too
   if (machine)
-    fits = add_clock({options.stages, spec, *machine, options.clock, options.any_stage},
-                     report.settings, report.document);
-  if (options.page.empty()) return fits;
-  report.recordings = dry_steps(spec, options.stages);
-  if (const int64_t A = spec.engine.accumulation; A > kDryMicroBatches)
-    report.left_out.push_back(
-        str("Of the ", A, " micro-batches of a step a dry run makes ", kDryMicroBatches, "."));
-  return fits;
+    report.fits = add_clock({options.stages, spec, *machine, options.clock, options.any_stage},
+                            report.text, report.json);
+  return report;
 }
 
 int plan(PlanOptions options) {
   if (options.clock.list) return list_machines(options.json);
   options.any_stage = options.stages.empty() && options.presets.empty();
   if (options.stages.empty()) options.stages = {kStages, kStages + 4};
-  options.page = std::exchange(options.out, ".");  // the latter: of no checkpoint
+  options.out = ".";  // of no checkpoint
   complete_checkpoint_flags(options);
   require_groups_used(options.source, options.stages, !options.clock.machine.empty());
   options.source.ranks = options.ranks.value_or(kPlanRanks);
   const LoadedConfig loaded = load_settings(options, options.source.ranks);
-  std::optional<RunFolder> folder;
-  if (!options.page.empty()) folder.emplace(options.page, RunFolder::For::compare);
-  RunReport report{.kind = "plan", .device = "", .settings = ""};
-  const bool fits = options.parameters ? plan_parameters(options, loaded.config, report)
-                                       : plan_model(options, loaded, report);
-  // First, so that the plan is not lost if the page cannot be written.
-  std::fputs((options.json ? report.document : report.settings).c_str(), stdout);
-  std::fflush(stdout);
-  if (folder) {
-    write_files(report_files(folder->path(), report_json(report)), Existing::keep);
-    if (!options.json)
-      std::printf("\nFiles: %s\n", printable_line(folder->file("report.html")).c_str());
-  }
-  return fits ? kFine : kOutOfMemory;
+  const PlanReport report =
+      options.parameters ? closed_plan(options, loaded.config) : plan_model(options, loaded);
+  std::fputs((options.json ? report.json : report.text).c_str(), stdout);
+  return report.fits ? kFine : kOutOfMemory;
 }
 
 constexpr const char* kPlanFooter =
@@ -232,15 +263,12 @@ Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
 --parameters is the closed formula of model states alone, for any model. --as changes workspace
 only: kernels of each device need a different amount. With --save-every the peaks on the host
 include what a save takes there. With overlap, prefetch, reuse or reproducible sums, a line per
-stage says what they cost in bytes. --out DIR gets report.html, a page that plays one step of each
-stage, and its data report.json.
+stage says what they cost in bytes.
 
 More examples:
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
-  zerolab plan --model gpt2-xl --machine h100-sxm --sweep ranks=8,64,512,4096 --stages zero1,zero3
-  zerolab plan --model gpt2 --ranks 8 --out plans/gpt2
 
-Other exit codes: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C)";
+Other exit codes: 70 unforeseen, 130 Ctrl-C)";
 
 }  // namespace
 
@@ -260,10 +288,6 @@ void add_plan(CLI::App& app, Invocation& invocation) {
               [](const auto& text) { options.parameters = double(read_count(text, 1)); });
   add_clock_flags(flags, options.clock);
   add_shared_flags(flags, options);
-  flags.group("Output");
-  flags.name("--out", "DIR",
-             "folder for report.html and report.json (default: none)\fIt must not hold a run",
-             options.out);
   flags.footer(kPlanFooter);
 }
 

@@ -18,7 +18,7 @@ int report(const std::string& folder, bool json) {
   std::error_code error;
   require_input(fs::exists(path, error), "'", folder,
                 fs::is_directory(folder, error) ? "' has no report.json" : "' is no folder",
-                "; compare, train and plan write report.json with --out DIR, train after its "
+                "; compare and train write report.json with --out DIR, train after its "
                 "second step");
   const std::string document =
       continued_report(read_small_file(path, {"report", 1 << 30}), path, metrics_lines(folder));
@@ -30,7 +30,7 @@ int report(const std::string& folder, bool json) {
 }
 
 constexpr const char* kReportFooter =
-    R"(compare, train and plan write report.json and report.html with --out DIR. 'report DIR' makes
+    R"(compare and train write report.json and report.html with --out DIR. 'report DIR' makes
 DIR/report.html again from DIR/report.json, and in a folder of train from newer lines of
 metrics.jsonl. The page is one file and needs no network, so it can be copied.
 
@@ -46,7 +46,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
   static bool json = false;
   Flags flags(app, invocation, "report", "the page of a finished, failed or killed run of --out",
               [] { return report(folder, json); });
-  flags.name("DIR", "", "folder of --out of compare, train or plan", folder);
+  flags.name("DIR", "", "folder of --out of compare or train", folder);
   flags.toggle("--json", "print the data of the page instead of writing it", json);
   flags.footer(kReportFooter);
 }

@@ -12,7 +12,7 @@
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/commands/run_end.h"
+#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/train_report.h"
 #include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
@@ -26,7 +26,7 @@ constexpr int kTrainRanks = 1;
 
 struct TrainOptions : RunOptions {
   bool dry_run = false;
-  int64_t sample = 120;  // tokens
+  std::optional<int64_t> sample;  // tokens
   std::optional<std::string> prompt;
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
@@ -43,29 +43,23 @@ struct Interruptible : UnitObserver {
   UnitObserver& stage;
 };
 
-// The text sample at the end, checked before any time is spent; nothing if none is wanted.
+// The text sample at the end, checked before any time is spent; nothing if none is wanted, or if
+// the data are token ids, which are not turned into text.
 std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetup& setup) {
-  if (options.sample == 0) {
-    if (options.prompt || options.temperature || options.top_k)
-      throw UsageError(
-          "--sample 0 writes nothing, so --prompt, --temperature and --top-k have no effect; leave "
-          "one side out");
+  const bool text = setup.windows->data().file_format(0) == std::string_view("text");
+  if (options.sample == 0 || !text) {
+    if (options.prompt || options.temperature || options.top_k ||
+        (!text && options.sample.value_or(0) > 0))
+      throw UsageError(str(text ? "--sample 0 writes nothing, so "
+                                : "the data are token ids, not text, so --sample, ",
+                           "--prompt, --temperature and --top-k have no effect; leave them out"));
     return std::nullopt;
   }
-  const TokenData& data = setup.windows->data();
-  TextSample sample{.bytes = data.file_format(0) == std::string_view("text"),
-                    .temperature = options.temperature.value_or(0.8),
+  TextSample sample{.temperature = options.temperature.value_or(0.8),
                     .top_k = options.top_k.value_or(0)};
   const int64_t vocab = setup.spec.model.vocab;
   require_input(sample.top_k <= vocab, "--top-k ", sample.top_k, " is more than the vocabulary of ",
                 vocab);
-  require_input(sample.bytes || !options.prompt,
-                "--prompt is text, but the data are token ids; leave it out");
-  if (!sample.bytes) {
-    sample.prompt.resize(1);
-    data.read(0, 0, sample.prompt);
-    return sample;
-  }
   for (const char c : options.prompt.value_or("\n")) sample.prompt.push_back(uint8_t(c));
   for (const int32_t token : sample.prompt)
     require_input(token < vocab, "--prompt has a byte ", token,
@@ -109,8 +103,7 @@ class TrainingRun {
       metrics_.emplace(folder_->file("metrics.jsonl"), in_place_);
     }
     if (!options.quiet) progress_.emplace(spec_.steps);
-    reports_.emplace(setup, progress_ ? &*progress_ : nullptr, first);
-    // After the monitors, which may have taken its name.
+    if (first) monitors_ = open_monitors(setup);
     if (!options.trace.empty()) trace_.emplace(options.trace, options.out, spec_.ranks, first);
   }
 
@@ -132,9 +125,8 @@ class TrainingRun {
       progress_.reset();
       if (dynamic_cast<const OutputError*>(&e)) throw;
       const bool speaks = first_ && (made_ > 0 || dynamic_cast<const Interrupted*>(&e));
-      return end_early(e, page_,
-                       {first_, str(" after step ", last_.step, " of ", spec_.steps),
-                        speaks ? what_is_left() : ""});
+      return page_.end_early(e, str(" after step ", last_.step, " of ", spec_.steps),
+                             speaks ? what_is_left() : "");
     }
   }
 
@@ -144,13 +136,17 @@ class TrainingRun {
   }
 
   // Calls `write`; an output that cannot be written ends, but the run goes on.
-  void try_to(const std::function<void()>& write) {
+  bool try_to(const std::function<void()>& write) {
     try {
       write();
+      return true;
     } catch (const InputError& e) {  // the run ends with the first one, and says others here
       const char* more = last_.step < spec_.steps ? "; training goes on without it" : "";
-      if (*more || !problem_.empty()) std::fprintf(stderr, "zerolab: %s%s\n", e.what(), more);
+      if (progress_) progress_->clear();
+      if (*more || !problem_.empty())
+        std::fprintf(stderr, "zerolab: %s%s\n", printable(e.what()).c_str(), more);
       if (problem_.empty()) problem_ = e.what();
+      return false;
     }
   }
 
@@ -191,7 +187,9 @@ class TrainingRun {
     last_ = record;
     if (metrics_) try_to([&] { metrics_->append(record); });
     page_.on_step(spec_.engine.stage, record);
-    reports_->on_step(rank0_->engine(), record);
+    std::erase_if(monitors_, [&](MonitorFiles& files) {
+      return !try_to([&] { add_step(files, setup_, rank0_->engine(), record); });
+    });
     if (progress_) progress_->step(record);
   }
 
@@ -219,7 +217,7 @@ class TrainingRun {
       });
       (void)training.comm().all_gather_object("", "weights saved");  // the others wait for rank 0
     }
-    if (sample_ && !finished_) write_sample(training, options_.sample, *sample_);
+    if (sample_ && !finished_) write_sample(training, options_.sample.value_or(120), *sample_);
   }
 
   // All steps made now were skipped, and not because a dynamic loss scale is still being found.
@@ -246,8 +244,7 @@ class TrainingRun {
   // The checkpoint was made at the last step or later.
   int finish_without_steps() const {
     const FinishedRun run{spec_.checkpoint.resume, last_.step, spec_.steps};
-    if (options_.json) std::fputs(json_report(run).c_str(), stdout);
-    if (!options_.json) std::fputs(printable(text_report(run)).c_str(), stderr);
+    std::fputs(finished_report(run, options_.json).c_str(), options_.json ? stdout : stderr);
     if (!problem_.empty()) throw OutputError(problem_);
     if (trace_ && !trace_->problem().empty()) throw OutputError(trace_->problem());
     return kFine;
@@ -260,7 +257,8 @@ class TrainingRun {
     if (metrics_) report.files.push_back(metrics_->path());
     if (!weights_.empty()) report.files.push_back(weights_);
     if (trace_ && trace_->problem().empty()) report.more_files.push_back(trace_->path());
-    std::ranges::copy(reports_->files(), std::back_inserter(report.more_files));
+    for (const MonitorFiles& files : monitors_)
+      std::ranges::copy(files.paths(), std::back_inserter(report.more_files));
     const double scale = setup_.config.loss_scale.static_scale;
     const std::string fixed =
         scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ") : "";
@@ -272,8 +270,8 @@ class TrainingRun {
           "--init-from and the data\n",
           (long long)made_, fixed.c_str());
     const std::string json = json_report(report);
-    end_run(options_.json ? json : text_report(report), page_, json, {},
-            {problem_, trace_ ? trace_->problem() : "", reports_->problem()});
+    page_.end(options_.json ? json : text_report(report), json, {},
+              {problem_, trace_ ? trace_->problem() : ""});
     return untrained() ? kFailed : kFine;
   }
 
@@ -287,7 +285,7 @@ class TrainingRun {
   std::optional<RunFolder> folder_;
   std::optional<Metrics> metrics_;
   std::optional<Progress> progress_;
-  std::optional<RunReports> reports_;
+  std::vector<MonitorFiles> monitors_;
   std::optional<RunTrace> trace_;
   std::optional<LoadedCheckpoint> resumed_;
   std::vector<CheckpointRecord> checkpoints_;
@@ -337,7 +335,7 @@ Exit codes: 0 fine, 1 all steps were skipped, 2 usage, 3 out of memory, 4 commun
     "\f"
     R"(
 Settings without a flag are given by --config or --set, with DeepSpeed's names, such as
-gradient_clipping: 'zerolab config explain' lists all, 'zerolab config init' writes a file.
+gradient_clipping: 'zerolab config explain' lists all.
 A flag wins over --set, --set over the file, the file over the defaults: AdamW, lr 1e-3, betas 0.9
 0.999, no weight decay, no clipping.
 Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
@@ -370,7 +368,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
                options.dry_run);
   flags.group("Text sample at the end", true);
   flags.add("--sample", "N", options.sample, count_within(0, 1'000'000),
-            "tokens to generate; 0: none (default 120)");
+            "bytes of text to generate; 0: none (default 120)");
   flags.add("--prompt", "TEXT", options.prompt, read_prompt,
             "text to continue (default: a line break)");
   flags.add("--temperature", "X", options.temperature, read_real,

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -21,8 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // The bytes, or none of them.
-void append(const std::string& path, const std::string& bytes, const std::string& when) {
+void append(const std::string& path, const std::string& bytes, int64_t samples) {
   std::error_code error;
+  if (fs::is_fifo(path, error)) throw OutputError(path + " is a pipe, not a file");
   const auto before = fs::file_size(path, error);
   std::ofstream file(path, std::ios::binary | std::ios::app);
   file << bytes;
@@ -30,7 +30,8 @@ void append(const std::string& path, const std::string& bytes, const std::string
   if (file) return;
   const int reason = errno;
   if (!error) fs::resize_file(path, before, error);
-  throw OutputError(str(path, " cannot be written", when, ": ", std::strerror(reason)));
+  throw OutputError(
+      str(path, " cannot be written after ", samples, " samples: ", std::strerror(reason)));
 }
 
 template <class T>
@@ -87,53 +88,33 @@ std::string scalar_event(double seconds, int64_t step, const std::string& tag, f
          field(5, field(1, value));
 }
 
-MonitorFiles::MonitorFiles(std::string key, const Monitor& monitor,
-                           const std::vector<std::string>& values)
-    : csv_(key == "csv_monitor") {
-  const fs::path folder = fs::path(monitor.output_path) / monitor.job_name;
+MonitorFiles::MonitorFiles(const std::string& key, const Monitor& monitor)
+    : csv_(key == "csv_monitor"), folder_(fs::path(monitor.output_path) / monitor.job_name) {
   std::error_code error;
-  if (!folder.empty()) fs::create_directories(folder, error);
-  require_input(!error, key, ": the folder ", folder.string(),
+  if (!folder_.empty()) fs::create_directories(folder_, error);
+  require_input(!error, key, ": the folder ", folder_.string(),
                 " cannot be created: ", error.message());
-  for (const std::string& value : csv_ ? values : std::vector<std::string>{""}) {
-    const std::string path =
-        (folder / (csv_ ? "Train_Samples_" + value + ".csv" : event_file_name())).string();
-    require_input(!fs::is_fifo(path, error), key, ": ", path, " is a pipe, not a file");
-    try {
-      append(path, "", " to");
-    } catch (const OutputError& e) {
-      throw InputError(key + ": " + e.what());
-    }
-    files_[value].path = path;
-  }
-}
-
-MonitorFiles::~MonitorFiles() {
-  std::error_code error;
-  for (const auto& [value, file] : files_)
-    if (fs::is_regular_file(file.path, error) && fs::file_size(file.path, error) == 0)
-      fs::remove(file.path, error);
+  require_input(folder_.empty() || access(folder_.c_str(), W_OK | X_OK) == 0, key, ": the folder ",
+                folder_.string(), " cannot be written to: ", std::strerror(errno));
 }
 
 void MonitorFiles::add(const std::string& value, int64_t samples, double number) {
-  const auto at = files_.find(csv_ ? value : "");
-  require(at != files_.end(), "csv_monitor writes no ", value);
-  File& file = at->second;
-  std::string bytes;
+  std::string &path = paths_[csv_ ? value : ""], bytes;
+  const bool begins = path.empty();
+  if (begins)
+    path = (folder_ / (csv_ ? "Train_Samples_" + value + ".csv" : event_file_name())).string();
   if (csv_)  // Python's csv module ends its lines so
-    bytes = str(file.begun ? "" : "step," + value + "\r\n", samples, ",", python_number(number),
-                "\r\n");
+    bytes =
+        str(begins ? "step," + value + "\r\n" : "", samples, ",", python_number(number), "\r\n");
   else
-    bytes = (file.begun ? "" : tfrecord(wall_time(now()) + field(3, "brain.Event:2"))) +
+    bytes = (begins ? tfrecord(wall_time(now()) + field(3, "brain.Event:2")) : "") +
             tfrecord(scalar_event(now(), samples, "Train/Samples/" + value, float(number)));
-  append(file.path, bytes, str(" after ", samples, " samples"));
-  file.begun = true;
+  append(path, bytes, samples);
 }
 
 std::vector<std::string> MonitorFiles::paths() const {
   std::vector<std::string> all;
-  for (const auto& [value, file] : files_)
-    if (file.begun) all.push_back(file.path);
+  for (const auto& [value, path] : paths_) all.push_back(path);
   return all;
 }
 

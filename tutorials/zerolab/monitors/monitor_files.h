@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -25,25 +26,19 @@ namespace zl::cli {
 
 class MonitorFiles {
  public:
-  // `key`: csv_monitor or tensorboard. Makes the files of `values`. Throws InputError if one cannot
-  // be written to.
-  MonitorFiles(std::string key, const Monitor& monitor, const std::vector<std::string>& values);
-  ~MonitorFiles();  // removes those that it has made and that are empty
-  MonitorFiles(const MonitorFiles&) = delete;
-  MonitorFiles& operator=(const MonitorFiles&) = delete;
+  // `key`: csv_monitor or tensorboard. Makes the folder. Throws InputError if it cannot be written
+  // to.
+  MonitorFiles(const std::string& key, const Monitor& monitor);
 
   // The bytes are in the file when it returns. If the disk is full, the file ends with the bytes
   // before, and OutputError says how many samples the run had trained.
   void add(const std::string& value, int64_t samples, double number);
-  std::vector<std::string> paths() const;  // of those to which this run has added
+  std::vector<std::string> paths() const;  // of the files, which have values of this run
 
  private:
-  struct File {
-    std::string path;
-    bool begun = false;
-  };
-  const bool csv_;
-  std::map<std::string, File> files_;  // by value; of tensorboard ""
+  bool csv_;
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> paths_;  // by value; of tensorboard ""
 };
 
 // A number as Python prints it: the shortest that reads back as the same double ("0.001", "1e-05",

@@ -1,12 +1,13 @@
 #include "tutorials/zerolab/plan/clock_section.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "stages/train/gpt_spec.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/options.h"
+#include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
 namespace {
@@ -18,36 +19,6 @@ std::string percent(double share) { return format("%.1f %%", 100 * share); }
 
 constexpr size_t kOthers = 3;      // settings that --advise shows beside the fastest
 constexpr int64_t kMostRows = 64;  // of a micro-batch that it tries
-
-// A part of a machine that could have twice the speed; in JSON, and in a sentence.
-enum Part { kKernels, kLinks, kLaunches, kCopies };
-constexpr struct {
-  const char *name, *limits, *better;
-} kParts[] = {{"kernels", "the kernels limit it", "kernels of twice the speed"},
-              {"links", "communication limits it", "links of twice the speed"},
-              {"launches", "the host's launches limit it", "launches of half the time"},
-              {"copies", "copies and work on the host limit it", "those of twice the speed"}};
-
-Machine faster(Machine m, Part part) {
-  RankMachine& rank = m.rank;
-  Host& host = m.host;
-  const std::vector<double*> rates[] = {
-      {&rank.f32_flops, &rank.half_flops, &rank.memory_bandwidth, &rank.vector_rate},
-      {&m.link.bandwidth, &m.network.bandwidth},
-      {},
-      {&host.link_bandwidth, &host.memory_bandwidth, &host.disk_read, &host.disk_write}};
-  for (double* rate : rates[part]) *rate *= 2;
-  if (part == kLaunches) rank.launch /= 2;
-  if (part == kKernels)
-    for (KernelTimes& k : rank.kernels)
-      for (KernelTimes::Point& p : k.points) p.seconds /= 2;
-  if (part == kLinks) {
-    m.network.hop /= 2;
-    for (CollectiveRow& row : m.collectives)
-      row.terms = {row.terms.alpha / 2, row.terms.root / 2, row.terms.bus * 2};
-  }
-  return m;
-}
 
 Json times_json(const StepTime& time) {
   const ClockTimes& t = time.times;
@@ -79,42 +50,13 @@ Json timed(const ClockPlan& plan, const GptTrainingSpec& spec) {
 Json clock_stage(const ClockPlan& plan, StageKind stage) {
   GptTrainingSpec spec = plan.spec;
   spec.engine.stage = stage;
-  const auto step = [&](const Machine& machine) {
-    return clock_step(spec, machine, plan.flags.stragglers);
-  };
   Json json = timed(plan, spec);
-  double least = std::numeric_limits<double>::infinity();
-  for (const Part part : {kKernels, kLinks, kLaunches, kCopies})
-    if (const double s = step(faster(plan.machine, part)).times.seconds; s < least) {
-      least = s;
-      json["limit"] = {{"part", kParts[part].name}, {"seconds_per_step_at_twice_the_speed", s}};
-    }
   for (const bool on : {true, false}) {
     set_overlap(spec.engine, on);
-    json["overlap"][on ? "on" : "off"] = times_json(step(plan.machine));
+    json["overlap"][on ? "on" : "off"] =
+        times_json(clock_step(spec, plan.machine, plan.flags.stragglers));
   }
   return json;
-}
-
-// Whether the stage fits, what limits its step, and what a machine would bring that is better
-// there.
-std::string verdict(const Json& stage) {
-  const double seconds = stage["seconds_per_step"], launches = stage["launch_seconds"],
-               better = stage["limit"]["seconds_per_step_at_twice_the_speed"],
-               spent[] = {stage["compute_seconds"].get<double>() - launches,
-                          stage["exposed_communication_seconds"], launches, 0};
-  const auto part =
-      std::ranges::find(kParts, stage["limit"]["part"], [](const auto& p) { return Json(p.name); });
-  const double share = spent[part - kParts] / seconds;
-  return str(
-      stage["stage"].get<std::string>(), ": ", milliseconds_of(seconds), ", ",
-      stage["fits"] ? "fits" : "does not fit: too little " + stage["lacks"].get<std::string>(),
-      "; ",
-      better > 0.99 * seconds
-          ? "nothing limits it alone: no part at twice the speed would bring 1 %"
-          : str(part->limits, share > 0 ? " (" + percent(share) + ")" : "", ", ", part->better,
-                " would bring ", milliseconds_of(better)),
-      ".\n");
 }
 
 // The fastest stage that fits, unless the clock cannot tell it from others.
@@ -155,40 +97,13 @@ std::string clock_text(const ClockPlan& plan, const Json& stages, const Expected
   std::string text =
       str("\nA step on ", m.name, " (", m.title, "), ", plural(plan.spec.ranks, "rank"), " in ",
           plural(nodes, "node"), ":\n\n", table.text(), "\n", choice(stages, expected.error));
-  for (const Json& stage : stages) text += verdict(stage);
+  for (const Json& stage : stages)
+    if (!stage["fits"])
+      text +=
+          str(as_is(stage["stage"]), " does not fit: too little ", as_is(stage["lacks"]), ".\n");
   return text + str("Expected error of these times: ", percent(expected.error),
                     expected.order_only ? "; on so many ranks trust only their order" : "",
                     " (tutorials/reference/clock.md).\n");
-}
-
-// Makes nodes the groups of a variant. False: they are not several full nodes. hsdp may have
-// another number of replicas, which must divide the ranks.
-bool group_ranks(GptTrainingSpec& spec, const Machine& machine) {
-  const int64_t replicas = spec.engine.replicas;
-  if (file_of(spec.engine.stage).groups == VariantGroups::none) return true;
-  if (spec.engine.stage == StageKind("hsdp") && replicas > 0) return spec.ranks % replicas == 0;
-  spec.engine.ranks_per_node = machine.ranks_per_node;
-  return machine.fills_nodes(spec.ranks);
-}
-
-// --sweep: a step of each stage on each number of ranks; without those that cannot be grouped.
-Json sweep(const ClockPlan& plan) {
-  Json rows = Json::array();
-  for (const int ranks : plan.flags.sweep_ranks) {
-    const ExpectedError expected = expected_step_error(machine_data(plan.machine), ranks);
-    for (const StageKind stage : plan.stages) {
-      GptTrainingSpec spec = plan.spec;
-      spec.ranks = ranks;
-      spec.engine.stage = stage;
-      if (!group_ranks(spec, plan.machine)) continue;
-      Json& row = rows.emplace_back(Json{{"ranks", ranks},
-                                         {"stage", name(stage)},
-                                         {"expected_error", expected.error},
-                                         {"order_only", expected.order_only}});
-      row.update(timed(plan, spec));
-    }
-  }
-  return rows;
 }
 
 // What --advise tries. Of all micro-batches with the same tokens per step it takes the fastest that
@@ -281,18 +196,51 @@ Json advise(const ClockPlan& plan, double error) {
   return advice;
 }
 
+double read_deviation(const std::string& text) {
+  const double deviation = read_real(text);
+  require_input(deviation <= 2, "'", text, "' is too large; try 0.02");
+  return deviation;
+}
+
 }  // namespace
+
+void add_clock_flags(Flags& flags, ClockFlags& o) {
+  const char* heading = "Seconds of a step on a machine that need not be here";
+  flags.group(heading);
+  flags.name("--machine", "NAME",
+             "one of --machines, or a description in a file such as ./machine.json\f"
+             "Its GPUs imply --as cuda, their memory --device-memory, and --ranks-per-node changes "
+             "its\nnodes",
+             o.machine);
+  flags.toggle("--machines", "list the machines, and end", o.list);
+  flags.toggle(
+      "--advise",
+      "the fastest settings that fit, and why the next three lose\f"
+      "They are stage, recomputation, offload and micro-batch, with the same tokens per\n"
+      "step. Without --stages it tries the four, and hsdp on several full nodes; --overlap "
+      "off\ntries all without overlap",
+      o.advise);
+  flags.group(heading, true);
+  flags.add(
+      "--overlap", "on|off", o.overlap,
+      [](const std::string& text) {
+        return choose(text, {"off", "on"}) == 1;
+      },
+      "communication beside computation, with the next unit prefetched, or neither\n"
+      "(default: as configured, which is off)");
+  flags.add("--stragglers", "S", o.stragglers.deviation, read_deviation,
+            "ranks differ: kernels of a rank take exp(S z) times as long, z standard normal\n"
+            "(default 0); every call waits for the slowest rank");
+  for (const char* flag : {"--overlap", "--advise", "--stragglers"}) flags.needs(flag, "--machine");
+}
 
 Machine planned_machine(const ClockFlags& options, int64_t ranks_per_node, int ranks) {
   Machine machine = find_machine(options.machine);
   if (ranks_per_node == 0) return machine;
   machine.ranks_per_node = int(ranks_per_node);
-  std::vector<int> all = options.sweep_ranks;
-  all.insert(all.begin(), ranks);
-  for (const int n : all)
-    if (n > ranks_per_node && !machine.fills_nodes(n))
-      throw UsageError(str("--ranks-per-node ", ranks_per_node, " does not divide ", n,
-                           " ranks into full nodes"));
+  if (ranks > ranks_per_node && !machine.fills_nodes(ranks))
+    throw UsageError(str("--ranks-per-node ", ranks_per_node, " does not divide ", ranks,
+                         " ranks into full nodes"));
   return machine;
 }
 
@@ -327,18 +275,6 @@ bool add_clock(const ClockPlan& plan, std::string& text, std::string& json) {
                                         {"a step", "/seconds_per_step", as_seconds},
                                         {"peak", "/peak_bytes", as_bytes},
                                         {"reason", "/reason", as_is}}));
-  }
-  if (!plan.flags.sweep_ranks.empty()) {
-    const Json& rows = document["sweep"] = sweep(plan);
-    text += str("\nBy number of ranks, without stages whose ranks cannot be grouped:\n\n",
-                table_text<Json>(rows, {{"ranks", "/ranks", as_is},
-                                        {"stage", "/stage", as_is},
-                                        {"a step", "/seconds_per_step", as_seconds},
-                                        {"MFU", "/mfu", as_percent},
-                                        {"peak", "/peak_bytes", as_bytes},
-                                        {"fits", "/fits", as_yes},
-                                        {"expected error", "/expected_error", as_percent},
-                                        {"order only", "/order_only", as_yes}}));
   }
   json = json_text(document);
   return any_fits;

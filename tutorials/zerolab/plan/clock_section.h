@@ -15,7 +15,6 @@ struct ClockFlags {
   bool list = false, advise = false;
   std::optional<bool> overlap;
   Stragglers stragglers;
-  std::vector<int> sweep_ranks;
 };
 void add_clock_flags(Flags& flags, ClockFlags& options);
 
@@ -31,8 +30,7 @@ struct ClockPlan {
   bool any_of_them = false;
 };
 // Adds the seconds of each stage to the plan's text and its JSON document, and which stage to take;
-// with --sweep also by number of ranks, with --advise the settings that are fastest. Returns
-// whether a stage fits.
+// with --advise also the settings that are fastest. Returns whether a stage fits.
 bool add_clock(const ClockPlan& plan, std::string& text, std::string& json);
 
 }  // namespace zl::cli

@@ -272,6 +272,18 @@ std::string what_is_wrong(const StageOutcome& s, const Comparison& c) {
   return text;
 }
 
+// That losses or weights are not finite, in a sentence about the first stage; "" if they are.
+std::string nonfinite_text(const Comparison& c) {
+  for (const StageOutcome& s : c.stages)
+    if (const int64_t step = s.out_of_memory ? 0 : s.first_nonfinite(); step > 0)
+      return str(name(s.stage),
+                 step > int64_t(s.steps.size()) ? " ends with weights that are not finite"
+                                                : str("'s loss is not finite in step ", step),
+                 ", and equal bits of such numbers prove nothing: try a smaller learning rate, or "
+                 "check the weights that it begins with. ");
+  return "";
+}
+
 std::string verdict(const Comparison& c) {
   if (!c.any_fits())
     return "No stage fits its memory. Try more ranks, a smaller micro-batch, activation "
@@ -344,17 +356,6 @@ Json comparison_document(const ComparisonReport& report) {
 }
 
 }  // namespace
-
-std::string nonfinite_text(const Comparison& c) {
-  for (const StageOutcome& s : c.stages)
-    if (const int64_t step = s.out_of_memory ? 0 : s.first_nonfinite(); step > 0)
-      return str(name(s.stage),
-                 step > int64_t(s.steps.size()) ? " ends with weights that are not finite"
-                                                : str("'s loss is not finite in step ", step),
-                 ", and equal bits of such numbers prove nothing: try a smaller learning rate, or "
-                 "check the weights that it begins with. ");
-  return "";
-}
 
 std::string comparison_text(const ComparisonReport& report) {
   const GptTrainingSpec& spec = report.setup.spec;

@@ -17,8 +17,6 @@ struct ComparisonReport {
   std::vector<PresetPlan> presets;            // predicted beside the stages
 };
 
-// That losses or weights are not finite, in a sentence about the first stage; "" if they are.
-std::string nonfinite_text(const Comparison& comparison);
 std::string comparison_text(const ComparisonReport& report);
 std::string comparison_json(const ComparisonReport& report);
 // The document without results: what is known before the run.

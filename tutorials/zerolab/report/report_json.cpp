@@ -1,4 +1,4 @@
-#include "tutorials/zerolab/report/report_json.h"
+// report.json: what is in it.
 
 #include <algorithm>
 #include <ctime>
@@ -14,6 +14,7 @@
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
+#include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -105,33 +106,38 @@ Json failure_json(const std::optional<RunFailure>& failure) {
 
 }  // namespace
 
-std::string report_json(const RunReport& report) {
+std::string RunPage::report(const std::string& document,
+                            const std::optional<RunFailure>& failure) const {
   Json json{{"schema", kSchema},
-            {"kind", report.kind},
+            {"kind", kind_},
             {"about",
              {{"command", command_line()},
               {"version", kVersion},
               {"compiler", compiler()},
-              {"device", report.device},
+              {"device", describe(setup_.device, setup_.spec.ranks)},
               {"cores", usable_cores()},
               {"date", date()},
-              {"settings", report.settings}}},
-            {"document", report.document.empty() ? Json() : Json::parse(report.document)},
-            {"failure", failure_json(report.failure)},
-            {"steps_asked", report.steps_asked},
+              {"settings", settings_}}},
+            {"document", document.empty() ? Json() : Json::parse(document)},
+            {"failure", failure_json(failure)},
+            {"steps_asked", setup_.spec.steps},
             {"steps_made", Json::object()},
             {"nonfinite_losses", Json::object()},
             {"metrics", Json::object()},
-            {"sampled", report.left_out},
+            {"sampled", Json::array()},
             {"recordings", Json::array()}};
-  for (const recording::RecordedStep& step : report.recordings) {
+  for (const auto& [stage, recording] : recordings_) {
+    const recording::RecordedStep step = recording.result();
     if (const std::string one = step_json(step); !one.empty())
       json["recordings"].push_back(Json::parse(one));
     for (const std::string& sentence : left_out(step))
       if (std::ranges::count(json["sampled"], Json(sentence)) == 0)
         json["sampled"].push_back(sentence);
   }
-  for (const auto& [stage, lines] : report.metrics) set_metrics(json, stage, rows_of(lines));
+  for (const auto& [stage, lines] : metrics_) set_metrics(json, name(stage), rows_of(lines));
+  if (kind_ == "train")
+    set_metrics(json, name(setup_.spec.engine.stage),
+                rows_of(metrics_lines(files_.folder).value_or(std::vector<std::string>())));
   return text(json) + "\n";
 }
 

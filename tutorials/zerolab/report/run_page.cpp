@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/page/page.h"
@@ -63,8 +64,7 @@ void RunPage::after_step(Trainer& training) {
   const bool recorded = recordings_.at(training.spec().engine.stage).after_step(training);
   if (!recorded || kind_ != "train") return;
   try {
-    write_files({{in_folder(files_.folder, "report.json"), report_json(report())}},
-                files_.existing);
+    write_files({{in_folder(files_.folder, "report.json"), report()}}, files_.existing);
     files_.existing = Existing::replace;
   } catch (const OutputError& e) {
     problem_ = e.what();
@@ -79,41 +79,43 @@ void RunPage::on_step(StageKind stage, const StepRecord& record) {
   metrics_[stage].push_back(metrics_line(record));
 }
 
-RunReport RunPage::report() const {
-  RunReport report{.kind = kind_,
-                   .device = describe(setup_.device, setup_.spec.ranks),
-                   .settings = settings_,
-                   .steps_asked = setup_.spec.steps};
-  for (const auto& [stage, lines] : metrics_) report.metrics.emplace_back(name(stage), lines);
-  if (kind_ == "train")
-    report.metrics.emplace_back(name(setup_.spec.engine.stage),
-                                metrics_lines(files_.folder).value_or(std::vector<std::string>()));
-  for (const auto& [stage, recording] : recordings_)
-    report.recordings.push_back(recording.result());
-  return report;
+void RunPage::end(const std::string& result, const std::string& document,
+                  const std::vector<TextFile>& more, std::vector<std::string> problems) {
+  std::fputs(result.c_str(), stdout);
+  std::fflush(stdout);
+  if (!problem_.empty()) problems.push_back(problem_);
+  if (!files_.folder.empty() && files_.writes && problem_.empty()) try {
+      std::vector<TextFile> files = report_files(files_.folder, report(document));
+      files.insert(files.end(), more.begin(), more.end());
+      write_files(files, files_.existing);
+    } catch (const OutputError& e) {
+      problems.push_back(e.what());
+    }
+  for (const std::string& problem : problems)
+    if (!problem.empty()) throw OutputError(problem);
 }
 
-void RunPage::write(const std::string& document, const std::vector<TextFile>& more) {
-  if (files_.folder.empty() || !files_.writes) return;
-  if (!problem_.empty()) throw OutputError(problem_);
-  RunReport all = report();
-  all.document = document;
-  std::vector<TextFile> files = report_files(files_.folder, report_json(all));
-  files.insert(files.end(), more.begin(), more.end());
-  write_files(files, files_.existing);
-}
-
-bool RunPage::write_failure(const std::string& message, RunEnd end) {
-  if (files_.folder.empty() || !files_.writes || !made_ || !problem_.empty()) return false;
-  RunReport all = report();
-  all.failure = RunFailure{message, last_step_, end};
-  try {
-    write_files(report_files(files_.folder, report_json(all)), files_.existing);
-    return true;
-  } catch (const std::exception& e) {  // the run's own error matters more
-    std::fprintf(stderr, "zerolab: %s\n", printable(e.what()).c_str());
-    return false;
+int RunPage::end_early(const std::exception& e, const std::string& where, const std::string& left) {
+  const bool interrupted = dynamic_cast<const Interrupted*>(&e) != nullptr;
+  if (interrupted) interrupted_elsewhere();
+  const int signal = interrupt_signal();
+  if (interrupted && !files_.writes) return 128 + signal;
+  std::string text = interrupted ? interrupted_by(signal) + where : e.what(), shown;
+  if (!files_.folder.empty() && files_.writes && made_ && problem_.empty()) try {
+      const RunEnd end = is_interrupt(e, signal) ? RunEnd::interrupted : RunEnd::failed;
+      const std::string json = report("", RunFailure{text, last_step_, end});
+      write_files(report_files(files_.folder, json), files_.existing);
+      shown = file() + " shows the steps so far";
+    } catch (const std::exception& of_page) {  // the run's own error matters more
+      std::fprintf(stderr, "zerolab: %s\n", printable(of_page.what()).c_str());
+    }
+  for (const std::string& note : {left, shown}) {
+    if (note.empty()) continue;
+    if (!interrupted) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+    text += "; " + note;
   }
+  if (!interrupted) throw;
+  throw InterruptedRun(text + (left.empty() && shown.empty() ? "; nothing was kept" : ""));
 }
 
 }  // namespace zl::cli

@@ -1,13 +1,15 @@
 // report.json and report.html in the folder of --out: what a run of train or compare records for
-// them, and when they are written.
+// them, and when they are written. report.json has the run with the recorded step of each stage;
+// the page is made from it. tutorials/reference/reports.md describes it.
 #pragma once
 
+#include <exception>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutorials/recording/run_recording.h"
-#include "tutorials/zerolab/report/report_json.h"
 #include "tutorials/zerolab/run/run_setup.h"
 
 namespace zl::cli {
@@ -20,6 +22,15 @@ struct TextFile {
 void write_files(const std::vector<TextFile>& files, Existing existing);
 // DIR/report.json and DIR/report.html.
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json);
+
+// How a run came to an end before its last step. unknown: it was killed, or it still runs.
+enum class RunEnd { failed, interrupted, unknown };
+
+struct RunFailure {
+  std::string message;
+  int64_t after_step = 0;  // the last that was made
+  RunEnd end = RunEnd::failed;
+};
 
 class RunPage {
  public:
@@ -41,16 +52,24 @@ class RunPage {
   void after_step(Trainer& training);
   void on_step(StageKind stage, const StepRecord& record);
 
-  // When all ranks have ended; `more` are written with the two. Throws OutputError.
-  void write(const std::string& document, const std::vector<TextFile>& more = {});
-  // When the run has ended early; `message` says why. Nothing is written if no step was made.
-  // Returns whether the files were written; a full disk is no reason to throw.
-  bool write_failure(const std::string& message, RunEnd end);
+  // When all ranks have ended: prints `result`, and then writes the page and `more`, so that
+  // neither is lost if a file cannot be written. `document`: what --json prints. Throws OutputError
+  // for the first of `problems` or of these files.
+  void end(const std::string& result, const std::string& document,
+           const std::vector<TextFile>& more = {}, std::vector<std::string> problems = {});
+  // To be called where the error `e` that ended the run early is caught. `where`: " after step 3 of
+  // 9"; `left`: which files there are, and how to go on, or "". Writes the page that shows how far
+  // the run came, unless no step was made, and rethrows: what interrupted the run as InterruptedRun
+  // with these sentences, other errors after notes on stderr. Only an interrupted process that does
+  // not write returns, with its exit code.
+  int end_early(const std::exception& e, const std::string& where, const std::string& left);
 
   std::string file() const;  // DIR/report.html; "" without a folder
 
  private:
-  RunReport report() const;
+  // report.json. `document`: what --json prints; "" if the run did not end.
+  std::string report(const std::string& document = "",
+                     const std::optional<RunFailure>& failure = {}) const;
 
   const RunSetup& setup_;
   const std::string kind_, settings_;
@@ -61,6 +80,13 @@ class RunPage {
   bool made_ = false;    // a step
   std::string problem_;  // of the first write; "" if there was none
 };
+
+// The report `report_json` with the steps of `metrics`, the lines of metrics.jsonl, and, where
+// neither an end nor a failure is recorded, with a failure that says so. Throws InputError that
+// names the file if the text is no report of this schema. The page says so where parts of it are
+// damaged.
+std::string continued_report(const std::string& report_json, const std::string& path,
+                             const std::optional<std::vector<std::string>>& metrics);
 
 // The lines of DIR/metrics.jsonl; empty if there is no such regular file.
 std::optional<std::vector<std::string>> metrics_lines(const std::string& folder);

@@ -70,11 +70,6 @@ std::string sample_text(const TextSample& sample) {
                               ? "always the most likely token"
                               : "temperature " + digits(sample.temperature, 3) +
                                     (sample.top_k > 0 ? str(", top-k ", sample.top_k) : "");
-  std::string ids;
-  for (const int32_t token : sample.tokens) ids += str(" ", token);
-  if (!sample.bytes)
-    return row("sample", str("token ids after ", sample.prompt.at(0), ", ", how, ":")) + " " + ids +
-           "\n";
   std::vector<int32_t> all = sample.prompt;
   if (all.size() == 1 && all[0] == '\n') all.clear();
   all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
@@ -163,12 +158,11 @@ Json checkpoints_json(const std::vector<CheckpointRecord>& checkpoints) {
 
 Json sample_json(const std::optional<TextSample>& sample) {
   if (!sample || !sample->missing.empty()) return nullptr;
-  Json json{{"temperature", sample->temperature},
-            {"top_k", sample->top_k},
-            {"prompt_tokens", sample->prompt},
-            {"tokens", sample->tokens}};
-  if (sample->bytes) json["text"] = text_of(sample->tokens);
-  return json;
+  return {{"temperature", sample->temperature},
+          {"top_k", sample->top_k},
+          {"prompt_tokens", sample->prompt},
+          {"tokens", sample->tokens},
+          {"text", text_of(sample->tokens)}};
 }
 
 Json train_document(const TrainReport& report) {
@@ -247,19 +241,17 @@ std::string text_report(const TrainReport& report) {
 
 std::string json_report(const TrainReport& report) { return json_text(train_document(report)); }
 
-std::string text_report(const FinishedRun& run) {
-  return str(run.folder, " is finished: it is at step ", run.step,
-             run.step > run.steps ? ", and --steps is " : " of ", run.steps,
-             "; --steps N trains on\n");
-}
-
-std::string json_report(const FinishedRun& run) {
-  return json_text(Json{{"schema", 1},
-                        {"command", "train"},
-                        {"finished", true},
-                        {"step", run.step},
-                        {"steps", run.steps},
-                        {"folder", run.folder}});
+std::string finished_report(const FinishedRun& run, bool json) {
+  if (json)
+    return json_text(Json{{"schema", 1},
+                          {"command", "train"},
+                          {"finished", true},
+                          {"step", run.step},
+                          {"steps", run.steps},
+                          {"folder", run.folder}});
+  return printable(str(run.folder, " is finished: it is at step ", run.step,
+                       run.step > run.steps ? ", and --steps is " : " of ", run.steps,
+                       "; --steps N trains on\n"));
 }
 
 }  // namespace zl::cli

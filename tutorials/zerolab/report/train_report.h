@@ -11,7 +11,6 @@ namespace zl::cli {
 
 struct TextSample {
   std::vector<int32_t> prompt, tokens;
-  bool bytes = true;  // tokens are bytes of text
   double temperature = 0;
   int64_t top_k = 0;
   std::string missing;  // why there are no tokens; "" if there are
@@ -37,7 +36,6 @@ struct FinishedRun {
 
 std::string text_report(const TrainReport& report);
 std::string json_report(const TrainReport& report);
-std::string text_report(const FinishedRun& run);
-std::string json_report(const FinishedRun& run);
+std::string finished_report(const FinishedRun& run, bool json);
 
 }  // namespace zl::cli

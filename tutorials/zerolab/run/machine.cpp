@@ -7,14 +7,9 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
-#include <tuple>
 
 #include "dist/nccl/api.h"
 #include "tensor/cpu/cpu_backend.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace zl::cli {
 namespace {
@@ -37,27 +32,13 @@ int64_t number_in(const char* file, const std::string& key) {
 
 }  // namespace
 
-std::string missing_instructions() {
-  std::string missing;
-#if defined(__x86_64__)
+bool has_instructions() {
+#if defined(__x86_64__) && !defined(__clang__)  // clang 14 does not know these names
   const std::string needs = cpu_architecture();
-  const bool v4 = needs == "x86-64-v4", v3 = v4 || needs == "x86-64-v3";
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  __get_cpuid(1, &a, &b, &c, &d);  // clang 14's __builtin_cpu_supports does not know F16C
-  const std::tuple<bool, int, const char*> all[] = {
-      {v3, __builtin_cpu_supports("avx2"), "AVX2"},
-      {v3, __builtin_cpu_supports("fma"), "FMA"},
-      {v3, __builtin_cpu_supports("bmi2"), "BMI2"},
-      {v3, c >> 29 & 1, "F16C"},
-      {v4,
-       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl"),
-       "AVX-512"}};
-  for (const auto& [needed, here, name] : all)
-    if (needed && !here) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  if (needs == "x86-64-v3") return __builtin_cpu_supports("x86-64-v3");
+  if (needs == "x86-64-v4") return __builtin_cpu_supports("x86-64-v4");
 #endif
-  return missing;
+  return true;
 }
 
 std::string cpu_model() {

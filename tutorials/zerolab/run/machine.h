@@ -6,9 +6,8 @@
 
 namespace zl::cli {
 
-// The instructions that this program's kernels need and this CPU lacks, such as "AVX2, FMA"; "" if
-// none.
-std::string missing_instructions();
+// Whether this CPU has the instructions that the kernels were compiled for.
+bool has_instructions();
 
 std::string cpu_model();     // from /proc/cpuinfo, or "unknown"
 int usable_cores();          // cores that this process may run on

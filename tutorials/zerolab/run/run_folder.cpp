@@ -59,28 +59,14 @@ std::string parent_of(const std::string& path) {
   return normal.has_parent_path() ? normal.parent_path().string() : ".";
 }
 
-// The last step of the run of train that ended in this folder, and left its weights; 0: none did.
-// While a run goes on, its report.json has no document.
-int64_t ended_at(const fs::path& out) {
-  std::error_code error;
-  const fs::path path = out / "report.json";
-  if (!fs::exists(out / "model.safetensors", error) || !fs::is_regular_file(path, error)) return 0;
-  std::ifstream file(path, std::ios::binary);
-  const Json report = Json::parse(file, nullptr, false);
-  const Json::json_pointer steps("/document/steps");
-  return report.contains(steps) && report[steps].is_number_integer() ? report[steps].get<int64_t>()
-                                                                     : 0;
-}
-
 // Of a run in `out` that begins after step `first` and ends at `last`: it must not replace results
 // of later steps that it does not continue.
 void require_nothing_later(const std::string& out, int64_t first, int64_t last) {
-  const int64_t end = std::max(first, last), saved = newest_checkpoint(out).manifest.position.step;
   const std::string metrics = (fs::path(out) / "metrics.jsonl").string();
   for (const auto& [step, most, what] :
-       {std::tuple(saved, first, "a checkpoint"),
-        {ended_at(out), end, "weights (model.safetensors)"},
-        {metrics_until(metrics, std::numeric_limits<int64_t>::max()).last, end, "metrics"}})
+       {std::tuple(newest_checkpoint(out).manifest.position.step, first, "a checkpoint"),
+        {metrics_until(metrics, std::numeric_limits<int64_t>::max()).last, std::max(first, last),
+         "metrics"}})
     require_input(step <= most, out, " holds ", what, " of step ", step,
                   ", but this run begins after step ", first, " and ends at ", last,
                   "; resume from the newest checkpoint with more --steps, or give another --out");

@@ -147,17 +147,12 @@ function numberTable(title, headings, rows, file, open = false) {
 const [report, sources] = ["report", "sources"].map((id) =>
   JSON.parse(document.getElementById(id).textContent));
 const STAGES = ["ddp", "zero1", "zero2", "zero3"];
-const planned = report.kind === "plan";
 
 // What the document says about one stage.
 class StageResult {
   constructor(stage, data, path) {
     Object.assign(this, {stage, data, path, failed: data.out_of_memory,
       memory: data.memory ?? [], traffic: data.communication ?? []});
-  }
-  // The key of a row that holds the measurement, or in a plan the prediction. null: neither.
-  key(row, name) {
-    return [name, `predicted_${name}`].find((key) => isNumber(row?.[key])) ?? null;
   }
   // The rows of a list as quantities: those of all `keys` that are numbers, else "".
   rows(list, keys, show = bytes) {
@@ -168,9 +163,10 @@ class StageResult {
   // Bytes of rank 0 in steady state, in one pool, of one use or of all.
   kept({pool = "device", use = null} = {}) {
     const rows = this.memory.filter((row) => row.rank === 0 && row.pool === pool &&
-      (use === null || row.use === use)), key = this.key(rows[0], "rest_bytes");
-    return key && new Quantity(sum(rows.map((row) => row[key])), `${this.path}.memory[rank=0,pool=${
-      pool}${use === null ? "" : `,use=${use}`}].${key}`);
+      (use === null || row.use === use));
+    const of = `rank=0,pool=${pool}${use === null ? "" : `,use=${use}`}`;
+    return isNumber(rows[0]?.rest_bytes) ? new Quantity(sum(rows.map((row) => row.rest_bytes)),
+      `${this.path}.memory[${of}].rest_bytes`) : null;
   }
   // The highest sum of all uses of a rank.
   peak(rank = 0, predicted = false, pool = "device") {
@@ -181,11 +177,9 @@ class StageResult {
   }
   // Bytes that rank 0 sends in one step.
   sent() {
-    const name = "sent_bytes_per_rank", key = this.key(this.traffic[0], name);
-    if (key) return new Quantity(sum(this.traffic.map((row) => row[key])),
-      `${this.path}.communication[*].${key}`);
-    const total = this.data[`predicted_${name}`];
-    return isNumber(total) ? new Quantity(total, `${this.path}.predicted_${name}`) : null;
+    const key = "sent_bytes_per_rank";
+    return isNumber(this.traffic[0]?.[key]) ? new Quantity(
+      sum(this.traffic.map((row) => row[key])), `${this.path}.communication[*].${key}`) : null;
   }
 }
 

@@ -49,12 +49,11 @@ function peakCard() {
     return {stage: result.stage, quantity, equal: quantity?.value === result.peak(0, true)?.value,
       formula: quantity && kept ? `kept + ${bytes(quantity.value - kept.value)} in the step` : ""};
   });
-  const equal = rows.filter((row) => row.equal).length, known = rows.some((row) => row.quantity);
+  const equal = rows.filter((row) => row.equal).length;
   return bytesCard("Highest memory of a rank in a step", rows,
-    planned ? known ? "Predicted by a dry run of the real code." : "Only model states were planned."
-      : report.kind === "train" ? "Measured by the memory ledger."
-        : `${equal === rows.length ? "Every" : `Only ${equal} of ${rows.length}`
-        } peak equals its prediction to the byte.`);
+    report.kind === "train" ? "Measured by the memory ledger."
+      : `${equal === rows.length ? "Every" : `Only ${equal} of ${rows.length}`
+      } peak equals its prediction to the byte.`);
 }
 
 // The formula of a stage's traffic, where it gives the bytes that were sent: norms and losses add a
@@ -87,10 +86,6 @@ function resultCard() {
     return card("Loss", digits(doc.final_loss, 4), `after ${plural(doc.steps, "step")} of ${
       doc.stage}`, [], doc.model ? "Guessing every token with equal probability gives a loss of " +
         `ln V = ${digits(Math.log(doc.model.vocab_size), 4)}.` : "");
-  if (planned)
-    return card("Parameters", new Quantity(doc.parameters, "document.parameters", commas).element(),
-      `Ψ of the model, on ${plural(doc.ranks, "rank")}`, [],
-      "A plan is a dry run of the real code. It has no losses and no times.");
   if (!doc.bits_promised) return card("Equality", doc.ok ? "all checks passed" : "checks failed",
     "NCCL adds in an order of its choice: bits are not compared", []);
   const equal = ranStages.filter((result) => result.data.bitwise_equal);
@@ -128,8 +123,8 @@ function memory(section) {
   let rank = 0, pool = "device";
   const build = (width) => {
     const two = width > 760 && recordings.length > 1, wide = two ? (width - 24) / 2 : width;
-    const predicted = recordings.map((recording) => planned ? null
-      : resultOf(recording.stage)?.peak(rank, true, pool)?.value);
+    const predicted = recordings.map((recording) =>
+      resultOf(recording.stage)?.peak(rank, true, pool)?.value);
     const most = 1.06 * Math.max(...recordings.map((recording) => recording.highest(pool)),
       ...predicted.filter(isNumber));
     return html("div", {class: `boards${two ? " columns" : ""}`}, recordings.map((recording, i) => {
@@ -161,8 +156,6 @@ function memory(section) {
   if (rows.length) section.append(numberTable("All bytes of memory", ["stage", "rank", "pool",
     "use", "steady state", "predicted", "peak of this use", "predicted peak"], rows,
   "memory.csv"));
-  if (planned)
-    section.append(note("A plan computes the memory of one rank. The others hold as much."));
 }
 
 // What each rank sends in one step.
@@ -173,7 +166,7 @@ function traffic(section) {
     : "The run did not end, so there are no totals of traffic."));
   const most = Math.max(1, ...stages.map((result) => result.sent().value));
   const part = (result, row) => html("span", {class: `part part-${row.purpose}`,
-    style: `width:${(100 * row[result.key(row, "sent_bytes_per_rank")]) / most}%`,
+    style: `width:${(100 * row.sent_bytes_per_rank) / most}%`,
     title: `${row.collective} of ${row.purpose}`});
   if (stages.length > 1) section.append(html("ul", {class: "bars"}, stages.map((result) =>
     html("li", {}, html("b", {}, result.stage), html("span", {class: "track"},
@@ -190,29 +183,19 @@ function traffic(section) {
 // ---- time and training --------------------------------------------------------------------------
 
 function timeSection(section) {
-  const timed = recordings.filter((recording) => recording.data.timed);
-  const keys = ["seconds_per_step", "compute_seconds", "communication_seconds",
-    "exposed_communication_seconds"];
-  const predicted = results.filter(({data}) => isNumber(data.compute_seconds))
-    .map(({stage, data, path}) => [stage, ...keys.map((key) =>
-      new Quantity(data[key], `${path}.${key}`, (seconds) => time(1e9 * seconds)))]);
-  if (predicted.length) section.append(numberTable("Predicted by the clock",
-    ["stage", "step", "computing", "communication", "exposed"], predicted, "clock.csv", true));
-  if (!timed.length) return section.append(note(planned
-    ? "A dry run computes nothing and has no times. Its events are in their real order."
-    : "No step was recorded with times."));
-  let stage = timed.at(-1).stage;
-  section.append(selectBox("stage", timed.map((recording) => recording.stage), stage,
+  if (!recordings.length) return section.append(note("No step was recorded with times."));
+  let stage = recordings.at(-1).stage;
+  section.append(selectBox("stage", recordings.map((recording) => recording.stage), stage,
     (value) => { stage = value; draw(); }),
   legend([["computing", "computes"], ["waiting", "waits for other ranks"],
     ["exposed", "waits for data to arrive (exposed)"],
     ["flight-lane", "a collective is in flight"]]));
   const draw = drawn(section, (width) => timeline(recordingOf(stage), Math.max(280, width)));
   section.append(numberTable("Times by rank", ["stage", "rank", "step [ms]", "computing [ms]",
-    "waiting for ranks [ms]", "exposed [ms]", "in flight [ms]"], timed.flatMap((recording) =>
+    "waiting for ranks [ms]", "exposed [ms]", "in flight [ms]"], recordings.flatMap((recording) =>
     recording.shown.map(({rank}, i) => [recording.stage, rank, ...spans(recording, i).times
       .map((ns) => Number((ns / 1e6).toFixed(3)))])), "time.csv"));
-  const {cores} = report.about, {ranks} = timed[0];
+  const {cores} = report.about, {ranks} = recordings[0];
   if (cores && ranks > cores) section.append(note(`${plural(ranks, "rank")} share ${
     plural(cores, "core")}: waiting here shows the sharing, not the network.`));
 }
@@ -225,8 +208,7 @@ const CURVES = [["Loss", (m) => m.loss, 4], ["Gradient norm", (m) => m.grad_norm
 
 function training(section) {
   const {metrics} = report, stages = shownStages.filter((stage) => metrics[stage]?.length);
-  if (!stages.length) return section.append(note(planned
-    ? "A plan trains nothing: there are no losses." : "No training step was completed."));
+  if (!stages.length) return section.append(note("No training step was completed."));
   const all = stages.flatMap((stage) => metrics[stage]);
   section.append(legend(stages.map((stage) => [`swatch stage-${stage}`, stage])));
   const losses = (stage) => JSON.stringify(metrics[stage].map((m) => [m.loss, m.grad_norm]));
@@ -263,8 +245,7 @@ function training(section) {
 function stepPlayer(section) {
   if (!recordings.length)
     return section.append(note("No step was recorded, so there is nothing to play."));
-  section.append(note((planned ? "The events of one step, from a dry run of the real code."
-    : `The events of step ${recordings[0].data.step} of this run.`) +
+  section.append(note(`The events of step ${recordings[0].data.step} of this run.` +
     " Press space to play, or ? for all keys."),
   note("Columns are units, which are gathered and reduced as a whole: h.0, h.1 … are the blocks " +
     "of the model, root is the rest. In zero3 root stays complete until its backward pass has " +
@@ -274,7 +255,7 @@ function stepPlayer(section) {
 
 function about(section) {
   const {about: a, document: doc} = report, ranks = doc?.ranks ?? recordings[0]?.ranks;
-  const kind = {train: "Training with ", plan: "A plan of "}[report.kind] ?? "";
+  const kind = report.kind === "train" ? "Training with " : "";
   const on = ranks ? ` on ${plural(ranks, "rank")}` : "";
   const title = `${kind}${listed(shownStages) || "A run"}${on}`;
   document.title = `${title} · zerolab`;
