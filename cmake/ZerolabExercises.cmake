@@ -14,6 +14,8 @@ add_library(zerolab_exercise_stages OBJECT "${folder}/stages/measure.cpp" "${fol
   tutorials/lesson/picture.cpp tutorials/lesson/stepper.cpp tutorials/terminal/terminal.cpp   # these for --step
   tutorials/recording/holdings.cpp tutorials/recording/recording.cpp)
 foreach(part zerolab_exercise_child zerolab_exercise_stages)
+  set_target_properties(${part} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)   # one object
+  target_compile_options(${part} PRIVATE ${of_programs})
   target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 endforeach()
 add_custom_target(zerolab_exercises)
@@ -61,7 +63,7 @@ endforeach()
 file(GLOB grader CONFIGURE_DEPENDS "${folder}/grader/*.cpp")
 add_library(zerolab_grader OBJECT ${grader})
 zerolab_unity(zerolab_grader ${grader})
-target_compile_options(zerolab_grader PRIVATE ${ZEROLAB_UNOPTIMISED})
+target_compile_options(zerolab_grader PRIVATE ${of_programs})
 target_link_libraries(zerolab_grader PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 
 file(GLOB judging CONFIGURE_DEPENDS "${folder}/*/check*.cpp")
@@ -70,7 +72,10 @@ foreach(part stages/course_training grader/child_process judge/judge judge/numbe
 endforeach()
 if(TARGET Catch2::Catch2)
   add_executable(zerolab_judge EXCLUDE_FROM_ALL ${judging})
-  set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge)
+  set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  list(FILTER judging EXCLUDE REGEX "/[0-9][0-9]_")   # their checks use one name for different things
+  set_source_files_properties(${judging} PROPERTIES UNITY_GROUP tutorials_exercises_grader)
+  target_compile_options(zerolab_judge PRIVATE ${of_programs})
   target_link_libraries(zerolab_judge PRIVATE
     zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json Catch2::Catch2)
   add_dependencies(zerolab_exercises zerolab_judge)
