@@ -248,6 +248,7 @@ std::string variants_help() {
       names += str(names.empty() ? "" : ", ", file.name);
       sentences += str("\n", file.name, ": ", file.parent, ", but ", file.sentence);
     }
+  if (names.empty()) return "";  // in a student's tree
   return ";\nvariants of them: " + names + "\f" + sentences.substr(1);
 }
 

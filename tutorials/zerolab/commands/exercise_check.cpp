@@ -49,9 +49,8 @@ struct CheckCommand {
 
 void require_flags(const CheckCommand& command) {
   const bool all = !command.all.empty(),
-             files = !command.gradescope.empty() || !command.junit.empty(),
-             odd =
-                 std::ranges::any_of(command.student, [](char c) { return std::iscntrl(c) != 0; });
+             files = !command.gradescope.empty() || !command.junit.empty();
+  const bool odd = std::ranges::any_of(command.student, [](char c) { return iscntrl(c) != 0; });
   const std::pair<bool, const char*> refused[] = {
       {command.which.empty(), "which exercise? write: zerolab exercise check NN FILE"},
       {odd, "--student: the ID has a line break or another control character; write it without"},
