@@ -160,8 +160,8 @@ TEST_CASE("every call is three events: begin with its bytes, met, end with those
   });
   CHECK(events ==
         std::vector<Noted>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 192, 48},
-                          {EventKind::collective_met, "reduce_scatter", "h.3 gradient", 0, 48},
-                          {EventKind::collective_end, "reduce_scatter", "h.3 gradient", 128, 48}});
+                           {EventKind::collective_met, "reduce_scatter", "h.3 gradient", 0, 48},
+                           {EventKind::collective_end, "reduce_scatter", "h.3 gradient", 128, 48}});
 }
 
 TEST_CASE("the log's times say which rank was late: it waits least, the others for it", "[dist]") {
