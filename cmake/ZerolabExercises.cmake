@@ -16,6 +16,7 @@ add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${
 add_library(zerolab_exercise_stages OBJECT ${stepping} "${folder}/stages/measure.cpp"
   "${folder}/stages/course_training.cpp")
 foreach(part zerolab_exercise_child zerolab_exercise_stages)
+  set_target_properties(${part} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)   # one object
   target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 endforeach()
 add_custom_target(zerolab_exercises)
@@ -55,16 +56,15 @@ endforeach()
 file(GLOB grader CONFIGURE_DEPENDS "${folder}/grader/*.cpp")
 add_library(zerolab_grader OBJECT ${grader})
 zerolab_unity(zerolab_grader ${grader})
-target_compile_options(zerolab_grader PRIVATE ${ZEROLAB_UNOPTIMISED})
+target_compile_options(zerolab_grader PRIVATE ${of_programs})
 target_link_libraries(zerolab_grader PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 
-file(GLOB judging CONFIGURE_DEPENDS "${folder}/*/check*.cpp")
-foreach(part stages/course_training grader/child_process judge/judge judge/numbers judge/record)
-  list(APPEND judging "${folder}/${part}.cpp")
-endforeach()
+file(GLOB checks CONFIGURE_DEPENDS "${folder}/[0-9]*/check*.cpp")   # they use one name for different things
+file(GLOB judging CONFIGURE_DEPENDS "${folder}/stages/c*.cpp" "${folder}/judge/[jnr]*.cpp" "${folder}/grader/child_process.cpp")
 if(TARGET Catch2::Catch2)
-  add_executable(zerolab_judge EXCLUDE_FROM_ALL ${judging})
-  set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge)
+  add_executable(zerolab_judge EXCLUDE_FROM_ALL ${checks} ${judging})
+  set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${judging} PROPERTIES UNITY_GROUP tutorials_exercises_grader)
   target_link_libraries(zerolab_judge PRIVATE
     zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json Catch2::Catch2)
   add_dependencies(zerolab_exercises zerolab_judge)
