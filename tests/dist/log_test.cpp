@@ -58,16 +58,16 @@ Rows expected_rows(int n) {
   return rows;
 }
 
-struct Seen {
+struct Noted {
   EventKind kind;
   std::string what, detail;
   int64_t bytes, count;
-  bool operator==(const Seen&) const = default;
+  bool operator==(const Noted&) const = default;
 };
 
 // The collective events, without times.
-std::vector<Seen> seen(const std::vector<Event>& events) {
-  std::vector<Seen> all;
+std::vector<Noted> seen(const std::vector<Event>& events) {
+  std::vector<Noted> all;
   for (const Event& e : events)
     if (e.kind == EventKind::collective_begin || e.kind == EventKind::collective_met ||
         e.kind == EventKind::collective_end)
@@ -102,7 +102,7 @@ TEST_CASE("a dry run logs and records what threads do, on any rank of any size",
   CHECK(comm->size() == ranks);
   one_of_everything(*comm, memory);
   CHECK(comm->log().rows() == expected_rows(ranks));
-  std::vector<Seen> on_threads;
+  std::vector<Noted> on_threads;
   run_ranks(ranks, [&](Communicator& c) {
     Rank rank(c);
     const auto kept = keep_events(c.events());
@@ -150,7 +150,7 @@ TEST_CASE("threads say that they cannot exchange what the host cannot read", "[d
 
 TEST_CASE("every call is three events: begin with its bytes, met, end with those that it sent",
           "[dist]") {
-  std::vector<Seen> events;
+  std::vector<Noted> events;
   run_ranks(3, [&](Communicator& comm) {
     Rank rank(comm);
     const auto kept = keep_events(comm.events());
@@ -159,9 +159,9 @@ TEST_CASE("every call is three events: begin with its bytes, met, end with those
     if (comm.rank() == 2) events = seen(*kept);
   });
   CHECK(events ==
-        std::vector<Seen>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 192, 48},
-                          {EventKind::collective_met, "reduce_scatter", "h.3 gradient", 0, 48},
-                          {EventKind::collective_end, "reduce_scatter", "h.3 gradient", 128, 48}});
+        std::vector<Noted>{{EventKind::collective_begin, "reduce_scatter", "h.3 gradient", 192, 48},
+                           {EventKind::collective_met, "reduce_scatter", "h.3 gradient", 0, 48},
+                           {EventKind::collective_end, "reduce_scatter", "h.3 gradient", 128, 48}});
 }
 
 TEST_CASE("the log's times say which rank was late: it waits least, the others for it", "[dist]") {

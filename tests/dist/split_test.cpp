@@ -19,7 +19,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-RankOptions options(bool lane, std::chrono::milliseconds timeout = 20s) {
+RankOptions with_lane(bool lane, std::chrono::milliseconds timeout = 20s) {
   return lane ? lanes(timeout) : within(timeout);
 }
 
@@ -38,7 +38,7 @@ TEST_CASE("calls of groups have the values of their members only, also several i
         wrong[size_t(comm.rank())] =
             wrong_in_split(comm, rank, colors) + wrong_in_flight(comm, rank, 50);
       },
-      options(lane));
+      with_lane(lane));
   CHECK(wrong == std::vector<std::string>(colors.size()));
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("the log of all ranks counts the calls of groups by label and size", "
           if (e.kind == EventKind::collective_end)
             events[size_t(comm.rank())] += std::string(e.group) + std::to_string(e.bytes) + " ";
       },
-      options(lane));
+      with_lane(lane));
   const auto expected = [](int members) {  // 24 bytes by the ring: (N - 1)/N of them
     return CommunicationLog::Rows{{{Collective::all_gather, Purpose::parameter}, {1, 6, 24 * 2, 3}},
                                   {{Collective::all_gather, Purpose::parameter, "intra"},
@@ -151,7 +151,7 @@ TEST_CASE("what cannot be split is refused, and ranks must split alike", "[dist]
         attempt(comm, {0, 1, 1}, "inter");
         attempt(comm, {0, 1}, "");
       },
-      options(lane));
+      with_lane(lane));
   REQUIRE(refused.size() == 3);
   CHECK_THAT(refused[0], ContainsSubstring("this is the group 'intra', which cannot be split"));
   CHECK_THAT(refused[1], ContainsSubstring("3 colors for 2 ranks"));
@@ -161,14 +161,14 @@ TEST_CASE("what cannot be split is refused, and ranks must split alike", "[dist]
       [](Communicator& comm) {
         (void)comm.split({0, 0, 1}, comm.rank() ? "intra" : "inter");
       },
-      options(lane));
+      with_lane(lane));
   CHECK(label.all_say("rank 0 calls barrier 'split 'inter' by the colors 0 0 1'"));
   const Outcome other = outcome(
       3,
       [](Communicator& comm) {
         (void)comm.split({0, comm.rank() == 2, 1}, "intra");
       },
-      options(lane));
+      with_lane(lane));
   CHECK(other.all_say("rank 2 calls barrier 'split 'intra' by the colors 0 1 1'"));
   const Outcome late = outcome(
       3,
@@ -176,7 +176,7 @@ TEST_CASE("what cannot be split is refused, and ranks must split alike", "[dist]
         if (comm.rank() == 1) std::this_thread::sleep_for(600ms);
         (void)comm.split({0, 0, 1}, "intra");
       },
-      options(lane, 200ms));
+      with_lane(lane, 200ms));
   CHECK(late.all_say("only 2 of 3 ranks came to barrier 'split"));
 }
 
@@ -187,7 +187,7 @@ Outcome of_groups(bool lane, const GroupCase& one) {
     Rank rank(comm);
     run_group_case(one, rank);
   };
-  return outcome(4, body, options(lane, one.late ? kLate / 3 : 20s));
+  return outcome(4, body, with_lane(lane, one.late ? kLate / 3 : 20s));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Fault : std::runtime_error {
+struct Injected : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -35,7 +35,7 @@ StageRunSpec with_fault(StageRunSpec spec, int rank, EventKind kind, int64_t n) 
   spec.at_start = [=](Stage&, OddModel&, Communicator& comm, Memory&) {
     if (comm.rank() != rank) return;
     comm.events().listen([kind, n, seen = int64_t(0)](const Event& e) mutable {
-      if (e.kind == kind && ++seen == n) throw Fault(str("injected at ", name(kind), " ", n));
+      if (e.kind == kind && ++seen == n) throw Injected(str("injected at ", name(kind), " ", n));
     });
   };
   return spec;
@@ -63,10 +63,10 @@ TEST_CASE(
     const int rank = int(n + int(kind)) % 3;
     CAPTURE(name(stage), name(kind), rank, n);
     const auto begin = Clock::now();
-    REQUIRE_THROWS_AS(run_stage(with_fault(spec_of(stage), rank, kind, n)), Fault);
+    REQUIRE_THROWS_AS(run_stage(with_fault(spec_of(stage), rank, kind, n)), Injected);
     REQUIRE(Clock::now() - begin < std::chrono::seconds(6));
   }
-  CHECK_THROWS_AS(run_stage(with_fault(spec_of(stage), 0, kind, calls)), Fault);
+  CHECK_THROWS_AS(run_stage(with_fault(spec_of(stage), 0, kind, calls)), Injected);
   CHECK_NOTHROW(run_stage(
       with_fault(spec_of(stage), 0, kind, calls + 1000)));  // the twin: there is no such call
   CHECK(run_stage(spec_of(stage)).same_bits(healthy));

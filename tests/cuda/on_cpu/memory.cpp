@@ -16,14 +16,14 @@ namespace {
 constexpr int kShift = 60;
 constexpr size_t kMemory = size_t(1) << 30;  // [B] of each
 
-struct Block {
+struct Allocation {
   size_t bytes;
   // What another GPU accesses instead, if its accesses do not arrive; made at first use.
   std::vector<char> elsewhere = {};
 };
 
-std::mutex mutex;
-std::map<void*, Block> blocks;  // of all GPUs, by GPU address
+std::mutex allocating;
+std::map<void*, Allocation> blocks;  // of all GPUs, by GPU address
 size_t taken[kMostGpus] = {};
 std::atomic<int64_t> pinned{0};
 
@@ -39,7 +39,7 @@ size_t available(int gpu) {
 void* allocate(size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
 
 void* lost(const void* address) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocating);
   auto block = blocks.upper_bound(const_cast<void*>(address));
   if (block == blocks.begin()) throw std::logic_error("a kernel got an address in no block");
   --block;
@@ -99,7 +99,7 @@ using namespace zl::cuda_on_cpu;
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (const cudaError_t status = open_context(current_gpu()); status != cudaSuccess)
     return result(status);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocating);
   *total = kMemory;
   *free = available(current_gpu());
   return result(cudaSuccess);
@@ -114,7 +114,7 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
   const int gpu = current_gpu();
   const std::lock_guard call(driver());
   if (const cudaError_t status = result(open_context(gpu)); status != cudaSuccess) return status;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocating);
   void* const block = bytes > available(gpu) ? nullptr : allocate(bytes);
   if (!block) return result(cudaErrorMemoryAllocation);
   *to = on_gpu(block, gpu);
@@ -128,7 +128,7 @@ cudaError_t cudaFree(void* memory) {
   if (!memory) return result(cudaSuccess);
   const std::lock_guard call(driver());
   finish_gpu(gpu_of_address(memory));
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(allocating);
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return result(cudaErrorInvalidValue);
   taken[gpu_of_address(memory)] -= block->second.bytes;

@@ -11,13 +11,13 @@
 
 #include "tests/cuda/on_cpu/devices.h"
 
-namespace {
+namespace zl::cuda_on_cpu {
 
 using Work = std::function<bool()>;  // returns whether it is done
 
 // The work of a stream that is not executed yet. Events may outlive the stream and keep its queue.
 struct Queue {
-  const int gpu = zl::cuda_on_cpu::current_gpu();
+  const int gpu = current_gpu();
   const std::thread::id owner = std::this_thread::get_id();
   std::deque<Work> waiting;
   int64_t enqueued = 0, done = 0;  // [n] so far
@@ -26,16 +26,16 @@ struct Queue {
 };
 using Time = std::chrono::steady_clock::time_point;
 
-}  // namespace
+}  // namespace zl::cuda_on_cpu
 
 struct CUstream_st {
-  std::shared_ptr<Queue> queue = std::make_shared<Queue>();
+  std::shared_ptr<zl::cuda_on_cpu::Queue> queue = std::make_shared<zl::cuda_on_cpu::Queue>();
 };
 struct CUevent_st {
   const int gpu = zl::cuda_on_cpu::current_gpu();
-  std::shared_ptr<Queue> queue;  // null: never recorded
-  int64_t position = 0;          // how much work the stream had then
-  std::shared_ptr<Time> reached = std::make_shared<Time>();
+  std::shared_ptr<zl::cuda_on_cpu::Queue> queue;  // null: never recorded
+  int64_t position = 0;                           // how much work the stream had then
+  std::shared_ptr<zl::cuda_on_cpu::Time> reached = std::make_shared<zl::cuda_on_cpu::Time>();
 };
 
 namespace {

@@ -109,7 +109,7 @@ class Runs {
 
 // The calls of a run without faults.
 int64_t calls_of(Runs& runs) {
-  FaultyFiles files(Fault::none, 0);
+  FaultyFiles files(FileFault::none, 0);
   TrainingSpec spec = runs.begin();
   spec.checkpoint.files = &files;
   run_training(spec);
@@ -186,7 +186,7 @@ TEST_CASE("a process that ends at any call on files leaves the old or the new ch
   int old_ones = 0, new_ones = 0;
   for (int64_t at = 1 + scenario.first; at <= calls; at += apart) {
     TrainingSpec spec = runs.begin();
-    FaultyFiles files(Fault::process_exit, at);
+    FaultyFiles files(FileFault::process_exit, at);
     spec.checkpoint.files = &files;
     REQUIRE(status_of_child([&] { run_training(spec); }) == 137);
     const int64_t step = runs.found(runs.folder());
@@ -207,13 +207,13 @@ TEST_CASE("a process that ends at any call on files leaves the old or the new ch
 TEST_CASE("a call on files that fails ends the save on all ranks, and the old checkpoint stays",
           "[stages]") {
   const Scenario scenario = GENERATE(from_range(scenarios()));
-  const Fault fault =
-      GENERATE(Fault::io_error, Fault::no_space, Fault::short_write, Fault::interrupted);
+  const FileFault fault = GENERATE(FileFault::io_error, FileFault::no_space, FileFault::short_write,
+                                   FileFault::interrupted);
   // By day the faults beside an I/O error happen in a later save.
-  if (fault != Fault::io_error && !nightly() && scenario.first) return;
+  if (fault != FileFault::io_error && !nightly() && scenario.first) return;
   CAPTURE(scenario.text, scenario.ranks, int(fault));
   Runs runs(scenario);
-  const int64_t calls = calls_of(runs), apart = fault == Fault::io_error || nightly() ? 1 : 3;
+  const int64_t calls = calls_of(runs), apart = fault == FileFault::io_error || nightly() ? 1 : 3;
   int errors = 0, silent_syncs = 0, both = 0;
   for (int64_t at = 1; at <= calls; at += apart) {
     TrainingSpec spec = runs.begin();
@@ -226,20 +226,20 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
     REQUIRE(runs.allowed(step));
     const bool is_new = step == (scenario.first ? 1 : 2);
     if (error.empty()) REQUIRE(is_new);
-    if (fault == Fault::short_write) REQUIRE(error.empty());
+    if (fault == FileFault::short_write) REQUIRE(error.empty());
     if (!error.empty()) REQUIRE(error.starts_with("the checkpoint of step "));
     silent_syncs += files.hit() == "fsync" && error.empty();
     errors += !error.empty();
     both += !error.empty() && is_new;
     runs.require_resumes();
   }
-  if (fault == Fault::short_write) return;
+  if (fault == FileFault::short_write) return;
   // A failed fsync is neither forgotten nor tried again, except of `latest` and its folder, which
   // no loader reads, and of the folder around, which the run need not own. After the commit only
   // the sync of the folder is an error, although the checkpoint is there.
   if (apart == 1) CHECK(silent_syncs == 3);
   CHECK(both <= 3);
-  if (fault != Fault::interrupted) CHECK(errors > calls / 2 / apart);
+  if (fault != FileFault::interrupted) CHECK(errors > calls / 2 / apart);
 }
 
 TEST_CASE("a write that fails in the save's own thread is an error on all ranks at the commit",
@@ -251,7 +251,7 @@ TEST_CASE("a write that fails in the save's own thread is an error on all ranks 
   int errors = 0;
   for (int64_t at = 1; at <= calls; at += 5) {
     TrainingSpec spec = runs.begin();
-    FaultyFiles files(Fault::io_error, at);
+    FaultyFiles files(FileFault::io_error, at);
     spec.checkpoint.files = &files;
     spec.checkpoint.writes = writes;
     const std::string error = sentence_of([&] { run_training(spec); });

@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 // --------------------------------------------------------------------------------------
 
 bool FaultyFiles::fails(const char* function) {
-  if (++calls_ != at_ || fault_ == Fault::none) return false;
+  if (++calls_ != at_ || fault_ == FileFault::none) return false;
   hit_ = function;
-  is_short_ = fault_ == Fault::short_write;
-  if (fault_ == Fault::process_exit) ::_exit(137);
-  errno = fault_ == Fault::io_error ? EIO : fault_ == Fault::no_space ? ENOSPC : EINTR;
-  return fault_ != Fault::short_write;
+  is_short_ = fault_ == FileFault::short_write;
+  if (fault_ == FileFault::process_exit) ::_exit(137);
+  errno = fault_ == FileFault::io_error ? EIO : fault_ == FileFault::no_space ? ENOSPC : EINTR;
+  return fault_ != FileFault::short_write;
 }
 
 ssize_t FaultyFiles::pwrite(int file, const void* data, size_t bytes, off_t at) {

@@ -13,12 +13,12 @@
 
 namespace zl::test {
 
-enum class Fault { none, process_exit, io_error, no_space, short_write, interrupted };
+enum class FileFault { none, process_exit, io_error, no_space, short_write, interrupted };
 
 // The fault happens at call `at`, counting from 1, of any thread. No call really syncs.
 class FaultyFiles final : public FileCalls {
  public:
-  FaultyFiles(Fault fault, int64_t at) : fault_(fault), at_(at) {}
+  FaultyFiles(FileFault fault, int64_t at) : fault_(fault), at_(at) {}
   int64_t calls() const { return calls_; }
   const std::string& hit() const { return hit_; }  // the function with the fault; "": none yet
 
@@ -41,7 +41,7 @@ class FaultyFiles final : public FileCalls {
  private:
   bool fails(const char* function);  // then errno is set
 
-  const Fault fault_;
+  const FileFault fault_;
   const int64_t at_;
   std::atomic<int64_t> calls_ = 0;
   std::string hit_;

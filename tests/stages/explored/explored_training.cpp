@@ -42,7 +42,7 @@ class Tokens final : public BatchSource {
 };
 
 template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+bool same_numbers(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
@@ -85,9 +85,9 @@ std::string ExploredTraining::wrong_with(Schedule& schedule) {
 
 std::string ExploredTraining::compare_results(const Trained& run) const {
   const Trained& expected = without_overlap_;
-  const bool same = same_bits(run.losses, expected.losses) &&
-                    same_bits(run.norms, expected.norms) &&
-                    same_bits(run.weights, expected.weights);
+  const bool same = same_numbers(run.losses, expected.losses) &&
+                    same_numbers(run.norms, expected.norms) &&
+                    same_numbers(run.weights, expected.weights);
   if (same) return "";
   if (has_nan(run.losses) || has_nan(run.norms) || has_nan(run.weights))
     return "poison: a loss, norm or weight is NaN";

@@ -17,7 +17,7 @@ namespace {
 
 uint32_t crc_of(const std::string& bytes) { return crc32c(std::as_bytes(std::span(bytes))); }
 
-std::string random_bytes(size_t n, uint64_t seed) {
+std::string random_text(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::string bytes(n, ' ');
   for (char& c : bytes) c = char(random());
@@ -40,7 +40,7 @@ TEST_CASE("CRC-32C has the values of its specification", "[tensor]") {
 }
 
 TEST_CASE("bytes one by one have the checksum of all at once", "[tensor]") {
-  const std::string bytes = random_bytes(1001, 1);
+  const std::string bytes = random_text(1001, 1);
   uint32_t crc = 0;
   for (const char& c : bytes) crc = crc32c(std::as_bytes(std::span(&c, 1)), crc);
   CHECK(crc == crc_of(bytes));
@@ -50,7 +50,7 @@ TEST_CASE("a file has the checksum of its bytes", "[tensor]") {
   const std::string name =
       (std::filesystem::temp_directory_path() / str("zerolab-crc-", getpid())).string();
   for (const size_t n : {0, 9, 1 << 20, (3 << 20) + 7}) {
-    const std::string bytes = random_bytes(n, n);
+    const std::string bytes = random_text(n, n);
     std::ofstream(name, std::ios::binary) << bytes;
     CHECK(crc32c_of_file(name) == crc_of(bytes));
   }
@@ -61,7 +61,7 @@ TEST_CASE("a file has the checksum of its bytes", "[tensor]") {
 }
 
 TEST_CASE("two checksums join to that of both ranges", "[tensor]") {
-  const std::string bytes = random_bytes(100'003, 2);
+  const std::string bytes = random_text(100'003, 2);
   for (const size_t cut : {0, 1, 7, 8, 4096, 65'537, 100'002, 100'003}) {
     const std::string a = bytes.substr(0, cut), b = bytes.substr(cut);
     CHECK(crc32c_join(crc_of(a), crc_of(b), int64_t(b.size())) == crc_of(bytes));
@@ -73,7 +73,7 @@ TEST_CASE("two checksums join to that of both ranges", "[tensor]") {
 }
 
 TEST_CASE("every flipped bit changes the checksum", "[tensor]") {
-  std::string bytes = random_bytes(300, 3);
+  std::string bytes = random_text(300, 3);
   const uint32_t crc = crc_of(bytes);
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     bytes[bit / 8] ^= char(1 << bit % 8);

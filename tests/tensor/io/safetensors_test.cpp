@@ -24,7 +24,7 @@ std::vector<float> ramp(int64_t n) {
   return values;
 }
 
-bool same_bits(std::span<const float> a, std::span<const float> b) {
+bool same_floats(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
@@ -48,11 +48,11 @@ TEST_CASE("what was written is read again, bit for bit, with names, shapes and m
          file.entries()[3].numel() == 210000));
   CHECK(file.metadata() ==
         SafetensorsMetadata{{"format", "pt"}, {"n_head", "12"}, {"text", "a \"quoted\" line\n"}});
-  CHECK(same_bits(file.read_floats("wte.weight"), big));
-  CHECK(same_bits(file.read_floats("h.10.bias"), odd));
-  CHECK(same_bits(file.read_floats("h.2.bias"), scalar));
+  CHECK(same_floats(file.read_floats("wte.weight"), big));
+  CHECK(same_floats(file.read_floats("h.10.bias"), odd));
+  CHECK(same_floats(file.read_floats("h.2.bias"), scalar));
   CHECK(file.read_floats("none").empty());
-  CHECK_FALSE(same_bits(file.read_floats("h.10.bias"), ramp(5)));
+  CHECK_FALSE(same_floats(file.read_floats("h.10.bias"), ramp(5)));
   CHECK((file.find("h.2.bias") != nullptr && file.find("h.3.bias") == nullptr));
   CHECK(folder.files() == 1);
 }
@@ -115,7 +115,7 @@ TEST_CASE("a range of a tensor is read without the rest, and none outside of it"
   const SafetensorsFile file(path);
   std::vector<float> part(70001);
   file.read_floats("w", 129999, part);
-  CHECK(same_bits(part, std::span(values).subspan(129999, 70001)));
+  CHECK(same_floats(part, std::span(values).subspan(129999, 70001)));
   CHECK_THROWS_AS(file.read_floats("w", 130000, part), std::invalid_argument);
   CHECK_THROWS_AS(file.read_floats("w", -1, part), std::invalid_argument);
   CHECK_THROWS_AS(file.read_floats("w", INT64_MAX, part), std::invalid_argument);
