@@ -170,7 +170,8 @@ std::string page_tables() {
 
 }  // namespace
 
-TEST_CASE("the clock's page has the errors beside published times", "[stages][clock][seeds]") {
+TEST_CASE("the clock's page and `plan` have the errors beside published times",
+          "[stages][clock][seeds]") {
   std::ifstream file(std::string(ZEROLAB_SOURCE_DIR) + "/tutorials/reference/clock.md");
   std::string rows, all = page_tables();
   for (std::string line; std::getline(file, line);)
@@ -180,6 +181,23 @@ TEST_CASE("the clock's page has the errors beside published times", "[stages][cl
   const StepOrder order = step_order();
   CHECK(order.stages.right == order.stages.all);
   CHECK(order.machines.right == order.machines.all);
+
+  // What `plan` says of its error, to a hundredth.
+  const int most[] = {16, 128, 1 << 20}, ranks[] = {8, 128, 512};
+  for (size_t column = 0; column < 3; ++column) {
+    const StepErrors errors = errors_of_steps([&](const PublishedStep& s) {
+      return s.unlike.empty() && s.ranks <= most[column] && (!column || s.ranks > most[column - 1]);
+    });
+    const auto expected = [&](MachineData data) {
+      return expected_step_error(data, ranks[column]).error;
+    };
+    CAPTURE(column);
+    CHECK(std::abs(expected(MachineData::measured) - errors.calibrated.mean()) <= 0.01);
+    CHECK(std::abs(expected(MachineData::fitted) - errors.held_out.mean()) <= 0.01);
+    CHECK(std::abs(expected(MachineData::data_sheet) - errors.spec_sheet.mean()) <= 0.01);
+  }
+  CHECK(expected_step_error(MachineData::fitted, 4096).order_only);
+  CHECK(!expected_step_error(MachineData::fitted, 1024).order_only);
 }
 
 TEST_CASE("the measured collectives of shipped machines are fits of the published ones",
@@ -199,24 +217,6 @@ TEST_CASE("the measured collectives of shipped machines are fits of the publishe
       }));
     }
   CHECK(rows >= 15);
-}
-
-TEST_CASE("expected errors are those of the published times, to a hundredth", "[stages][clock]") {
-  const int most[] = {16, 128, 1 << 20}, ranks[] = {8, 128, 512};
-  for (size_t column = 0; column < 3; ++column) {
-    const StepErrors errors = errors_of_steps([&](const PublishedStep& s) {
-      return s.unlike.empty() && s.ranks <= most[column] && (!column || s.ranks > most[column - 1]);
-    });
-    const auto expected = [&](MachineData data) {
-      return expected_step_error(data, ranks[column]).error;
-    };
-    CAPTURE(column);
-    CHECK(std::abs(expected(MachineData::measured) - errors.calibrated.mean()) <= 0.01);
-    CHECK(std::abs(expected(MachineData::fitted) - errors.held_out.mean()) <= 0.01);
-    CHECK(std::abs(expected(MachineData::data_sheet) - errors.spec_sheet.mean()) <= 0.01);
-  }
-  CHECK(expected_step_error(MachineData::fitted, 4096).order_only);
-  CHECK(!expected_step_error(MachineData::fitted, 1024).order_only);
 }
 
 TEST_CASE("a machine's data is measured, fitted, or from its data sheet", "[stages][clock]") {
