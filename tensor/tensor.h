@@ -60,6 +60,8 @@ class Tensor {
             zl::name(dtype_));
     return {static_cast<T*>(host_address()), size_t(numel_)};
   }
+  // Where they begin, whatever their type; throws likewise.
+  void* host_address() const;
   // The address of the first element in the device's memory. For backends.
   void* address() const {
     return storage_ && storage_->data()
@@ -73,7 +75,6 @@ class Tensor {
   Tensor view(Shape shape) const;
 
  private:
-  void* host_address() const;
   std::shared_ptr<Storage> storage_;
   int64_t offset_ = 0, numel_ = 0;  // [n]
   Shape shape_;

@@ -52,7 +52,7 @@ class ProcessCommunicator : public Communicator {
   // Begins to carry out the steps, one after the other.
   virtual void post(Operation& op) = 0;
   // Work::wait(): returns when the last step is done, or later work on the compute stream waits for
-  // it. Throws if the run has failed.
+  // it. Throws if the run has failed before that.
   virtual void complete(Operation& op) = 0;
   virtual void release(Operation& op) noexcept = 0;  // it may not have been waited for
   virtual bool moves_memory_of(Backend& backend) const = 0;

@@ -80,7 +80,7 @@ class Connection {
   State receive(Message& message, Deadline deadline, uint64_t longest = uint64_t(1) << 32);
 
   const Socket& socket() const { return socket_; }
-  // [ns] since bytes have come last, also those of an incomplete message; for the receiving thread.
+  // [ns] since bytes last came, even of an incomplete message; for the receiving thread.
   int64_t silence() const { return running_nanoseconds() - heard_; }
 
  private:

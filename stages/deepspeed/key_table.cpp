@@ -51,9 +51,8 @@ Fit get(Value v, std::string& to) {
   to = v.text;
   return {v.kind == Kind::string && to.find('\0') == to.npos, "a string without zero bytes"};
 }
-Fit get(
-    Value v,
-    std::vector<std::string>& to) {  // one string too, as in --set zerolab.no_weight_decay=*bias
+// One string too, as in --set zerolab.no_weight_decay=*bias.
+Fit get(Value v, std::vector<std::string>& to) {
   bool fits = v.kind == Kind::array || v.kind == Kind::string;
   if (v.kind == Kind::string) to.push_back(v.text);
   for (Value item : v.items) fits &= item.kind == Kind::string, to.push_back(item.text);

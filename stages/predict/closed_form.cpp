@@ -6,7 +6,6 @@
 #include "stages/predict/peaks.h"
 #include "stages/steady_state.h"
 #include "stages/variants/groups.h"
-#include "tensor/backend.h"
 #include "tensor/kernels.h"
 
 namespace zl {

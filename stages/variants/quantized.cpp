@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "stages/stage_file.h"
+
 namespace zl {
 namespace {
 
@@ -14,16 +16,16 @@ Work both(Work codes, Work scales, std::function<void()> then) {
   });
 }
 
-int64_t groups_of(int64_t n) { return (n + Quantized::kGroup - 1) / Quantized::kGroup; }
+static_assert(Quantized::kGroup == UnitCall::kScaleGroup);  // as sent, and as predicted
 
 }  // namespace
 
 Quantized new_quantized(Memory& memory, const Shape& shape, int bits) {
-  const int64_t rows = shape[0], n = shape[1];
+  const int64_t n = shape[1], groups = (n + Quantized::kGroup - 1) / Quantized::kGroup;
   const auto empty = [&](int64_t columns, Dtype type) {
-    return Tensor::empty(memory, MemoryUse::communication, {rows, columns}, type);
+    return Tensor::empty(memory, MemoryUse::communication, {shape[0], columns}, type);
   };
-  return {bits, empty(n * bits / 8, Dtype::u8), empty(groups_of(n), Dtype::f32)};
+  return {bits, empty(n * bits / 8, Dtype::u8), empty(groups, Dtype::f32)};
 }
 
 Quantized rows(const Quantized& all, int64_t first, int64_t count) {

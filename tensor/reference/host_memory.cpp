@@ -43,11 +43,11 @@ void Backend::poison(void* block, int64_t bytes) noexcept {
 
 // Done when they return, also in a backend whose move_bytes is only enqueued.
 void Backend::upload(const void* host, const Tensor& to) {
-  Backend::move_bytes(host, to.address(), to.bytes());
+  Backend::move_bytes(host, to.host_address(), to.bytes());
 }
 
 void Backend::download(const Tensor& from, void* host) {
-  Backend::move_bytes(from.address(), host, from.bytes());
+  Backend::move_bytes(from.host_address(), host, from.bytes());
 }
 
 void Backend::move_bytes(const void* from, void* to, int64_t bytes) {

@@ -14,7 +14,7 @@
 namespace zl {
 namespace {
 
-void* address(const Tensor& t) { return t.address(); }
+void* address(const Tensor& t) { return t.defined() ? t.host_address() : nullptr; }
 
 }  // namespace
 

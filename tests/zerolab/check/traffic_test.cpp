@@ -204,6 +204,8 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
     write_file(folder / "nan", text);  // the last one stays
     says(folder / "nan", code, part);
   }
+  write_file(folder / "long", "step 1 loss .59e1\nstep 2 loss 5.8\n" + std::string(300'000, '7'));
+  says(folder / "long", 0, "2 steps compared");
   const Finished both = call("check losses " + (folder / "nan") + " " + (folder / "nan"));
   CHECK(both.code == 1);
   CHECK(contains(both.out, "the reference has no finite loss there: nothing can be compared"));

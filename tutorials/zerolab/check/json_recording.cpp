@@ -126,13 +126,13 @@ class JsonReader {
   void recorded(const Value& e) {
     all_.kind = "flight recorder";
     const std::string name = text(e, "profiling_name");
-    const Value in = part(e, "input_sizes"), out = part(e, "output_sizes");
-    if (name.ends_with("coalesced") && first(in).is_null())
+    const Value sizes = Value::array({part(e, "input_sizes"), part(e, "output_sizes")});
+    if (name.ends_with("coalesced") && side(sizes, 0) < 0)
       all_.notes = {"entries 'coalesced' close groups of the calls before them; not counted"};
     else
       all_.calls.emplace_back(name.substr(name.find(':') + 1),
-                              as_text(first(part(e, "input_dtypes"))),
-                              first(in).is_null() ? -1 : elements_of(in), elements_of(out));
+                              as_text(first(part(e, "input_dtypes"))), side(sizes, 0),
+                              side(sizes, 1));
   }
   // zerolab's step ends with its phase "step", and an evaluation belongs to none.
   int step_of(const SeenCall& call) {

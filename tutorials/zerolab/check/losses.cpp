@@ -57,12 +57,13 @@ void add(RunNumbers& run, const Json& row) {
 // The number behind `word`, or the nth of the line if the word is not there; "nan" is one.
 // -infinity: there is none.
 double number_at(const std::string& line, const std::string& word, int nth) {
-  static const std::regex number(R"([-+]?\b(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\b)", std::regex::icase);
+  // std::regex needs stack for each digit.
+  static const std::regex number(
+      R"([-+]?(\b(\d{1,40}\.?|nan|inf)|\B\.(?=\d))\d{0,99}(e[-+]?\d{1,9})?\b)", std::regex::icase);
   const size_t at = line.find(word);
   if (at != line.npos) nth = 0;
   const auto begin = line.begin() + int64_t(at == line.npos ? 0 : at + word.size());
-  std::sregex_iterator found(begin, line.end(), number);
-  for (const std::sregex_iterator end; found != end; ++found)
+  for (std::sregex_iterator found(begin, line.end(), number), end; found != end; ++found)
     if (nth-- == 0) return std::strtod(found->str().c_str(), nullptr);
   return -INFINITY;
 }
@@ -106,7 +107,7 @@ RunNumbers read_run(const std::string& given) {
   file.require_complete();
   const bool json = is_json(text);
   if (json)  // Python writes numbers that JSON does not have
-    text = std::regex_replace(text, std::regex("([:,]\\s*)-?(NaN|Infinity)"), "$1\"nan\"");
+    text = std::regex_replace(text, std::regex("([:,]\\s{0,99})-?(NaN|Infinity)"), "$1\"nan\"");
   std::istringstream lines(text);
   Json rows = json ? Json::parse(text, nullptr, false) : Json();
   if (rows.is_object() && rows.contains("log_history")) rows = Json(rows["log_history"]);
