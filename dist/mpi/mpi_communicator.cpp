@@ -101,8 +101,8 @@ class MpiCommunicator final : public ProcessCommunicator {
     has_moved(op.call);
   }
 
-  // An all-reduce, also for a reduce_scatter: the local shard then has its sum. Each rank sends twice
-  // as much, but an all-reduce can be made in parts of 1 GiB, whose elements an int counts.
+  // An all-reduce, also for a reduce_scatter: the local shard then has its sum. Each rank sends
+  // twice as much, but an all-reduce can be made in parts of 1 GiB, whose elements an int counts.
   Step unordered_sum(const Tensor& tensor, const Call& call, int64_t, char*) override {
     require_input(call.dtype == Dtype::f32 || call.dtype == Dtype::f64 || call.dtype == Dtype::i32,
                   name(call.kind), " '", call.name, "': MPI cannot add ", name(call.dtype),

@@ -1,5 +1,5 @@
 // The rows of the table, and how a JSON value becomes a member of a Config and JSON again:
-// at(c.steps, 1) takes "a whole number of at least 1", one_of() names.
+// at(c.steps, 1) takes a whole number of at least 1, one_of() one of several names.
 // tutorials/reference/configuration.md says what each key sets.
 
 #include <algorithm>

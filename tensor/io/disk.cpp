@@ -180,7 +180,7 @@ class DiskBackend final : public Backend {
     return file_.start_write(offset(to), {host, size_t(to.bytes())});
   }
 
-  // Writes a tensor piece by piece: `make` fills each, which begins at an element, on the host.
+  // Writes a tensor in pieces: make(at, part) fills the one from element `at` on, on the host.
   template <class Make>
   void in_pieces(const Tensor& to, const Make& make) {
     const int64_t each = kPiece / size_of(to.dtype());
