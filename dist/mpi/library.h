@@ -21,7 +21,7 @@ inline constexpr const char* kMpiCure =
     "install Open MPI (apt: openmpi-bin libopenmpi-dev) or MPICH (apt: mpich libmpich-dev), and "
     "build again; -D ZEROLAB_MPI=ON says what is missing";
 
-// Throws InputError, with the cure, if MPI is not built in.
+// Throws InputError, with a remedy, if MPI is not built in.
 inline MpiInBuild require_mpi() {
   const auto mpi = mpi_in_build();
   require_input(mpi.has_value(), "this program was built without MPI. Cure: ", kMpiCure);

@@ -1,5 +1,5 @@
 # Writes a C++ source that holds the chapters of FOLDER, in the order of their names.
-# cmake -D FOLDER=nn/corpus -D OUTPUT=corpus.cpp -P embed_corpus.cmake
+# cmake -D FOLDER=nn/data/corpus -D OUTPUT=corpus.cpp -P embed_corpus.cmake
 file(GLOB chapters "${FOLDER}/*.txt")
 if(NOT chapters)
   message(FATAL_ERROR "no chapters in ${FOLDER}")

@@ -231,9 +231,7 @@ TEST_CASE("a recorder of a dry run sees the events of the real run", "[recording
   };
   CHECK(texts(dry) == texts(run.step.shown[1]));
   CHECK(texts(dry) != texts(record(two_steps(StageKind::zero2)).step.shown[1]));
-  const recording::RecordedStep untimed{"zero3", 3, false, {dry}};
-  const Json json = Json::parse(step_json(untimed));
-  CHECK(json["rank"][0]["ns"].back() == json["events"].size() - 1);
+  const Json json = Json::parse(recording::step_json({"zero3", 3, {dry}}));
   CHECK(most_on_device(json, json["rank"][0]) == run.result.ranks[1].rest.peak_total());
 }
 

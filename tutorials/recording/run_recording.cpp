@@ -109,7 +109,7 @@ bool RunRecording::after_step(Trainer& training) {
 }
 
 RecordedStep RunRecording::result() const {
-  RecordedStep step{.stage = stage_, .ranks = ranks_, .timed = true, .shown = collected_};
+  RecordedStep step{.stage = stage_, .ranks = ranks_, .shown = collected_};
   if (!step.shown.empty()) return step;
   for (const auto& recorder : recorders_)
     if (recorder) step.shown.push_back(recorder->recording());

@@ -68,7 +68,6 @@ struct Shape {
   size_t events;
   std::vector<int> series;
   int64_t begin;  // [ns] of rank 0's clock
-  bool timed;
 };
 
 Json memory_json(const RankRecording& r, const Shape& shape) {
@@ -96,19 +95,14 @@ Json peaks_json(const RankRecording& r, const Shape& shape) {
   return list;
 }
 
-// Without times the rank waits at the begin, and the data have moved at the end.
 Json calls_json(const RankRecording& r, const Shape& shape, int64_t shift) {
   Json list = Json::array();
   const auto events = int32_t(shape.events);
   for (const auto& call : r.calls) {
     const int32_t end = call.end < events ? call.end : -1;
     if (call.begin >= events) continue;
-    if (shape.timed)
-      list.push_back({call.begin, end, call.waits + shift, call.met ? call.met + shift : 0,
-                      call.moved ? call.moved + shift : 0});
-    else
-      list.push_back({call.begin, end, std::max(0, call.begin), std::max(0, call.begin),
-                      end < 0 ? events - 1 : end});
+    list.push_back({call.begin, end, call.waits + shift, call.met ? call.met + shift : 0,
+                    call.moved ? call.moved + shift : 0});
   }
   return list;
 }
@@ -116,8 +110,7 @@ Json calls_json(const RankRecording& r, const Shape& shape, int64_t shift) {
 Json rank_json(const RankRecording& r, const RankRecording& rank0, int rank, const Shape& shape) {
   const int64_t shift = clock_difference(rank0, r, shape.events) - shape.begin;
   Json ns = Json::array(), cells = Json::array();
-  for (size_t e = 0; e < shape.events; ++e)
-    ns.push_back(shape.timed ? r.events[e].nanoseconds + shift : int64_t(e));
+  for (size_t e = 0; e < shape.events; ++e) ns.push_back(r.events[e].nanoseconds + shift);
   for (const auto& cell : r.cells)
     if (size_t(cell.event) < shape.events)
       cells.push_back({cell.event, cell.row, without_spaces(r.text(cell.text))});
@@ -153,7 +146,7 @@ std::string step_json(const RecordedStep& step) {
   const size_t events = common_events(step.shown);
   if (events == 0) return "";
   const RankRecording& rank0 = step.shown[0];
-  const Shape shape{events, series_of(step.shown), rank0.events[0].nanoseconds, step.timed};
+  const Shape shape{events, series_of(step.shown), rank0.events[0].nanoseconds};
   Json series = Json::array(), ranks = Json::array();
   for (const int s : shape.series) series.push_back(series_name(s));
   for (size_t r = 0; r < step.shown.size(); ++r)
@@ -161,7 +154,7 @@ std::string step_json(const RecordedStep& step) {
   const Json json{{"stage", step.stage},
                   {"step", rank0.step},
                   {"ranks", step.ranks},
-                  {"timed", step.timed},
+                  {"timed", true},
                   {"units", units_json(rank0)},
                   {"series", series},
                   {"texts", rank0.texts},

@@ -12,7 +12,6 @@ namespace zl::recording {
 struct RecordedStep {
   std::string stage;
   int ranks = 1;                     // of the run
-  bool timed = true;                 // false: of a dry run
   std::vector<RankRecording> shown;  // the first ranks, at least rank 0
 };
 

@@ -100,7 +100,7 @@ std::string did_you_mean_setting(std::string flag, const CLI::App& command) {
   if (command.get_option_no_throw("--set") != nullptr)
     for (const bool exact : {true, false})
       for (const ConfigKey& key : config_keys(config))
-        if (key.member.store &&
+        if (key.member.store && key.type() != "an object" &&
             (exact ? key.key == name : name.size() > 4 && key.key.ends_with(name)))
           return "; did you mean '--set " + key.path() + "=VALUE'?";
   return "";

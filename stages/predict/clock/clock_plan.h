@@ -16,7 +16,6 @@ struct Stragglers {
 struct StepTime {
   ClockTimes times;                              // of a whole step
   std::map<std::string, double> kernels, calls;  // [s] of the micro-batches that the dry run makes
-  std::vector<ClockSpan> spans;                  // likewise
   int64_t tokens = 0;                            // of a rank and step
   // [B] As the dry run says, of one rank.
   int64_t device_peak = 0, host_peak = 0, disk_peak = 0;
