@@ -27,7 +27,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Ab
     else
       whole_number(flag.name.c_str(), value, flag);
   }
-  whole_number("--ranks", options.ranks, {"", "N", "number of ranks, each a thread", 0, 1, 8});
+  whole_number("--ranks", options.ranks,
+               {"", "N", "number of ranks, each a thread", 0, 1, about.most_ranks});
   whole_number("--seed", options.seed, {"", "S", "of the initial weights", 0, 0, INT64_MAX});
   app.add_option("--device", options.device,
                  "cpu, or reference: kernels in their textbook form (cpu)")

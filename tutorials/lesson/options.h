@@ -22,9 +22,9 @@ struct Flag {
 };
 
 struct About {
-  std::string name;      // "06_zero1", as the program
-  std::string question;  // the one question that the lesson answers
-  int ranks = 4;         // default of --ranks
+  std::string name;               // "06_zero1", as the program
+  std::string question;           // the one question that the lesson answers
+  int ranks = 4, most_ranks = 8;  // default and limit of --ranks
   std::vector<Flag> flags = {};
 };
 
