@@ -13,8 +13,8 @@ const char* name(Collective collective) {
 }
 
 const char* name(Purpose purpose) {
-  static constexpr const char* names[] = {"parameter", "gradient",   "norm",   "loss",
-                                          "check",     "checkpoint", "scales", "activation"};
+  static constexpr const char* names[] = {"parameter", "gradient",   "norm",  "loss",
+                                          "check",     "checkpoint", "scales"};
   return names[size_t(purpose)];
 }
 

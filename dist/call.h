@@ -27,7 +27,7 @@ enum class Collective {
 const char* name(Collective collective);
 
 // scales: of quantised parameters or gradients.
-enum class Purpose { parameter, gradient, norm, loss, check, checkpoint, scales, activation };
+enum class Purpose { parameter, gradient, norm, loss, check, checkpoint, scales };
 const char* name(Purpose purpose);
 
 enum class Reduction { sum, mean };

@@ -20,13 +20,9 @@ void require_loss(const Var& loss, const char* what) {
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<Stage> stage, const Options& options, Memory* host)
-    : options_(options), stage_(std::move(stage)), schedule_(*stage_) {
-  require_input(options.accumulation > 0, "a step needs at least one micro-batch, not ",
-                options.accumulation);
-  if (options.precision == Dtype::f16 || options.loss_scale.static_scale > 0)
-    scaler_.emplace(options.loss_scale);
-  schedule_.keep_inputs(input_keeper(options, stage_->comm(), host));
+Engine::Engine(std::unique_ptr<Stage> stage) : stage_(std::move(stage)), schedule_(*stage_) {
+  if (options().precision == Dtype::f16 || options().loss_scale.static_scale > 0)
+    scaler_.emplace(options().loss_scale);
 }
 
 Var Engine::forward(const Forward& build) {
@@ -57,19 +53,16 @@ void Engine::backward(Var& loss) {
   require_loss(loss, "backward: it is called with");
   losses_.push_back(kernel::start_download(loss.value()));
   const Var from = std::exchange(loss, {});
-  schedule_.backward(tape_, from, loss_scale(), micro_batch_ + 1 == options_.accumulation);
+  schedule_.backward(tape_, from, loss_scale(), ++micro_batch_ == options().accumulation);
   backward_done_ = true;
-  ++micro_batch_;
 }
 
 std::optional<StepResult> Engine::step() {
   require(backward_done_, "step: the last micro-batch had no backward()");
   if (!is_gradient_accumulation_boundary()) return std::nullopt;
-  const StepResult result = schedule_.step({.lr = learning_rate(),
-                                            .max_norm = options_.gradient_clipping,
-                                            .scale = loss_scale(),
-                                            .micro_batches = int(options_.accumulation)},
-                                           [this] { gather_losses(); });
+  const StepResult result = schedule_.measure_gradient(loss_scale());
+  gather_losses();
+  schedule_.update(result, learning_rate(), loss_scale());
   rank_losses_.start_download();
   if (!result.skipped) ++updates_;
   micro_batch_ = 0;
@@ -84,16 +77,16 @@ void Engine::gather_losses() {
   std::vector<double> mine;
   for (kernel::Download& loss : losses_) mine.push_back(loss.wait()[0]);
   losses_.clear();
-  if (!options_.reproducible)
-    mine = {std::accumulate(mine.begin(), mine.end(), 0.0) / double(options_.accumulation)};
+  if (!options().reproducible)
+    mine = {std::accumulate(mine.begin(), mine.end(), 0.0) / double(options().accumulation)};
   rank_losses_ = RankNumbers(stage_->comm(), stage_->memory(), mine, {"loss", Purpose::loss});
 }
 
 double Engine::loss_of_step() {
-  if (!options_.reproducible) return rank_losses_.wait_for_sum() / stage_->comm().size();
+  if (!options().reproducible) return rank_losses_.wait_for_sum() / stage_->comm().size();
   const std::vector<double>& losses = rank_losses_.wait();  // by rank, then micro-batch
   if (losses.empty()) return 0;                             // no step yet
-  const size_t A = size_t(options_.accumulation);
+  const size_t A = size_t(options().accumulation);
   double sum = 0;
   for (size_t a = 0; a < A; ++a)
     for (size_t i = a; i < losses.size(); i += A) sum += losses[i];
@@ -101,12 +94,12 @@ double Engine::loss_of_step() {
 }
 
 double Engine::learning_rate() const {
-  return zl::learning_rate(options_.schedule, options_.optimizer.lr, updates_);
+  return zl::learning_rate(options().schedule, options().optimizer.lr, updates_);
 }
 
 void Engine::require_between_steps(const char* what) const {
   require(backward_done_ && micro_batch_ == 0, what, ": ", micro_batch_, " of ",
-          options_.accumulation, " micro-batches are accumulated; call it between two steps");
+          options().accumulation, " micro-batches are accumulated; call it between two steps");
 }
 
 Engine::State Engine::state() const {
@@ -126,8 +119,7 @@ void Engine::restore(const State& state) {
 
 std::unique_ptr<Engine> initialize(std::vector<Unit>& units, Communicator& comm, Memory& memory,
                                    const Options& options, Memory* host, Memory* disk) {
-  return std::make_unique<Engine>(make_stage(units, comm, {memory, host, disk}, options), options,
-                                  host);
+  return std::make_unique<Engine>(make_stage(units, comm, {memory, host, disk}, options));
 }
 
 }  // namespace zl

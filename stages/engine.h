@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 
-#include "stages/numerics/rank_numbers.h"
 #include "stages/options.h"
 #include "stages/schedule/step_schedule.h"
 #include "stages/stage.h"
@@ -29,9 +28,8 @@ class Engine {
   // Builds a scalar loss. `tape` is null when nothing is to be recorded.
   using Forward = std::function<Var(Tape* tape, UnitObserver& observer)>;
 
-  // `stage` must hold the model; the stage settings in `options` are ignored. `host`: as in
-  // initialize().
-  Engine(std::unique_ptr<Stage> stage, const Options& options, Memory* host = nullptr);
+  // Of a stage that holds the model; its options hold for the engine too.
+  explicit Engine(std::unique_ptr<Stage> stage);
 
   // One forward pass of one micro-batch, recorded. Throws std::invalid_argument if the one before
   // it had no backward(), if step() is due, or if the result is no loss that trains a parameter.
@@ -51,11 +49,11 @@ class Engine {
   int64_t updates() const { return updates_; }  // skipped steps do not count
   // Whether the next step() updates: true after the last backward of a step, as DeepSpeed's
   // function of this name.
-  bool is_gradient_accumulation_boundary() const { return micro_batch_ == options_.accumulation; }
+  bool is_gradient_accumulation_boundary() const { return micro_batch_ == options().accumulation; }
 
   Stage& stage() { return *stage_; }
   UnitObserver& observer() { return schedule_; }  // for passes that the engine does not run
-  const Options& options() const { return options_; }
+  const Options& options() const { return stage_->options(); }
 
   // What a checkpoint keeps beside weights and optimizer state. Throws std::invalid_argument
   // inside a step: gradients of some micro-batches are in no checkpoint.
@@ -70,8 +68,7 @@ class Engine {
   void require_between_steps(const char* what) const;
   void gather_losses();
 
-  Options options_;
-  std::unique_ptr<Stage> stage_;
+  const std::unique_ptr<Stage> stage_;
   StepSchedule schedule_;
   std::optional<LossScaler> scaler_;  // f16, or another type with a static scale
   Tape tape_;  // one for all micro-batches: it keeps the room it has grown to

@@ -78,12 +78,9 @@ struct Options {
   // units gathered. 1: each unit.
   int64_t reduce_bucket_size = 1, allgather_bucket_size = 1;
   Overlap overlap;
-  // How the inputs of checkpointed units wait for backward; DeepSpeed's names. On the host; each
-  // rank keeps 1/N of them, and gathers an input before its use; both: its 1/N is on the host.
-  bool cpu_checkpointing = false, partition_activations = false;
-  // All ranks compute on the same micro-batches, as tensor-parallel ranks do: what
-  // partition_activations needs. A Trainer reads them so; a program without one must pass them so.
-  bool replicated_micro_batches = false;
+  // The inputs of checkpointed passes (nn/unit.h) wait for backward on the host, which needs a host
+  // Memory. DeepSpeed's name.
+  bool cpu_checkpointing = false;
   // The same bits for every number of ranks N and of micro-batches per step A with the same N * A:
   // gradients of micro-batches are added one after another in fp32, whichever rank they come from.
   bool reproducible = false;
@@ -114,9 +111,5 @@ inline Dtype gradient_type(const Options& o) {
 inline Dtype communication_type(const Options& o) {
   return o.reproducible ? gradient_type(o) : o.communication_data_type.value_or(gradient_type(o));
 }
-
-// Why these settings of activations contradict each other, and what to try; "": they do not.
-// Defined in stages/stage_file.cpp, beside check().
-std::string activations_misfit(const Options& options, int ranks);
 
 }  // namespace zl

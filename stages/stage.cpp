@@ -108,6 +108,8 @@ void Stage::initialize(UnitState& u) {
 // ---- memory ----------------------------------------------------------------------------------
 
 Memory& Stage::memory_of(MemoryUse use) const {
+  if (use == MemoryUse::activation)
+    return options_.cpu_checkpointing ? *memories_.host : memories_.device;
   if (use != MemoryUse::parameter)
     return offloads_optimizer(options_) ? *memories_.host : memories_.device;
   if (!offloads_parameter(options_)) return memories_.device;
@@ -184,44 +186,36 @@ void Stage::begin_backward(UnitState& u) {
   const bool apart = u.full_gradient.dtype() != options_.precision ||
                      (options_.reproducible && !reduces_every_micro_batch());
   if (apart)
-    u.buffers.of_backward =
+    u.backward_gradient =
         Tensor::zeros(memory(), MemoryUse::gradient, {u.partition.full()}, options_.precision);
-  u.bind_gradients(apart ? u.buffers.of_backward : u.full_gradient);
+  u.bind_gradients(apart ? u.backward_gradient : u.full_gradient);
 }
 
 void Stage::end_backward(UnitState& u) {
   u.bind_gradients({});
-  if (!u.buffers.of_backward.defined() || options_.reproducible) return;
-  kernel::accumulate(u.buffers.of_backward, u.full_gradient);
-  u.buffers.of_backward = {};
+  if (!u.backward_gradient.defined() || options_.reproducible) return;
+  kernel::accumulate(u.backward_gradient, u.full_gradient);
+  u.backward_gradient = {};
 }
 
 bool Stage::reduces_now(bool last_micro_batch) const {
   return last_micro_batch || reduces_every_micro_batch() || options_.reproducible;
 }
 
-int64_t Stage::gradients_added(int64_t micro_batches) const {
-  return options_.reproducible ? micro_batches * comm_.size() : micro_batches;
+int64_t Stage::gradients_added() const {
+  return options_.reproducible ? options_.accumulation * comm_.size() : options_.accumulation;
 }
 
 // ---- communication ---------------------------------------------------------------------------
 
 Work Stage::all_reduce(UnitState& u, Tensor& full_gradient) {
-  const std::string text = u.name() + " gradient";
-  const CallName name{text, Purpose::gradient};
-  const Tensor gradient = gradient_to_reduce(u, full_gradient);
-  if (!options_.reproducible) return comm_.all_reduce(gradient, Reduction::mean, name);
-  require(!u.gradient_shard.defined(), "all_reduce: unit ", u.name(),
+  require(!options_.reproducible || !u.gradient_shard.defined(), "all_reduce: unit ", u.name(),
           " keeps a gradient shard; reproducible sums continue from it, so reduce-scatter them");
-  return comm_.all_reduce(gradient, Reduction::sum, name, initial_sum(u, u.full_gradient));
+  return reduce(u, full_gradient, &Communicator::all_reduce);
 }
 
 Work Stage::reduce_scatter(UnitState& u, Tensor& full_gradient) {
-  const std::string text = u.name() + " gradient";
-  const CallName name{text, Purpose::gradient};
-  const Tensor gradient = gradient_to_reduce(u, full_gradient);
-  if (!options_.reproducible) return comm_.reduce_scatter(gradient, Reduction::mean, name);
-  return comm_.reduce_scatter(gradient, Reduction::sum, name, initial_sum(u, gradient_shard(u)));
+  return reduce(u, full_gradient, &Communicator::reduce_scatter);
 }
 
 Work Stage::all_gather(UnitState& u, const Tensor& full_parameter) {
@@ -229,48 +223,42 @@ Work Stage::all_gather(UnitState& u, const Tensor& full_parameter) {
 }
 
 Tensor Stage::gradient_to_reduce(UnitState& u, Tensor& full_gradient) {
-  const bool apart = u.buffers.of_backward.defined();
-  if (apart) u.buffers.communicated = std::exchange(u.buffers.of_backward, {});
-  const Tensor gradient = apart ? u.buffers.communicated : full_gradient;
+  const bool apart = u.backward_gradient.defined();
+  const Tensor gradient = apart ? std::exchange(u.backward_gradient, {}) : full_gradient;
   const Dtype type = communication_type(options_);
   if (gradient.dtype() == type) return gradient;
   const Tensor copy = Tensor::empty(memory(), MemoryUse::communication, {gradient.numel()}, type);
   kernel::copy(gradient, copy);
-  (reduces_every_micro_batch() ? full_gradient : u.buffers.communicated) = copy;
+  if (reduces_every_micro_batch()) full_gradient = copy;
   return copy;
 }
 
-// The sum begins with what earlier micro-batches left, so all gradients are added one after
-// another.
-const Tensor& Stage::initial_sum(UnitState& u, const Tensor& accumulator) {
-  u.buffers.initial_sum = u.buffers.accumulator = accumulator;
-  if (&accumulator.memory() != &memory()) {  // offloaded
-    u.buffers.initial_sum =
-        Tensor::empty(memory(), MemoryUse::communication, accumulator.shape(), accumulator.dtype());
-    kernel::copy(accumulator, u.buffers.initial_sum);
+Work Stage::reduce(UnitState& u, Tensor& full_gradient, Reduce reduction) {
+  const std::string text = u.name() + " gradient";
+  const CallName name{text, Purpose::gradient};
+  const Tensor gradient = gradient_to_reduce(u, full_gradient);
+  const bool apart = gradient.address() != full_gradient.address();
+  if (!options_.reproducible) {
+    Work mean = (comm_.*reduction)(gradient, Reduction::mean, name, {});
+    if (!apart) return mean;
+    return and_then(std::move(mean), [gradient, &u] { kernel::copy(gradient, u.full_gradient); });
   }
-  return u.buffers.initial_sum;
-}
-
-void Stage::finish_reduction(UnitState& u) {
-  if (options_.reproducible) {
-    finish_sum(u);
-  } else if (u.buffers.communicated.defined()) {
-    kernel::copy(u.buffers.communicated, u.full_gradient);
-    u.buffers.communicated = {};
+  // The sum begins with what earlier micro-batches left, so all gradients are added one after
+  // another. So what they left is cleared, and adding the sum replaces it: here where the gradient
+  // is kept in full, in after_reduce() where it is sharded.
+  const bool scatters = reduction == &Communicator::reduce_scatter;
+  const Tensor kept = scatters ? gradient_shard(u) : u.full_gradient,
+               added = scatters ? local_shard(gradient) : gradient;
+  Tensor start = kept;
+  if (&kept.memory() != &memory()) {  // offloaded
+    start = Tensor::empty(memory(), MemoryUse::communication, kept.shape(), kept.dtype());
+    kernel::copy(kept, start);
   }
-  after_reduce(u);
-}
-
-// The sum includes the accumulated gradient. So the accumulator is cleared, and adding the sum
-// replaces it: here where the gradient is kept in full, in after_reduce() where it is sharded.
-void Stage::finish_sum(UnitState& u) {
-  kernel::fill(0, u.buffers.accumulator);
-  if (const Tensor sum = std::exchange(u.buffers.communicated, {}); sum.defined()) {
-    const bool all_reduced = sum.numel() == u.buffers.accumulator.numel();
-    kernel::accumulate(all_reduced ? sum : local_shard(sum), u.buffers.accumulator);
-  }
-  u.buffers.accumulator = u.buffers.initial_sum = {};
+  return and_then((comm_.*reduction)(gradient, Reduction::sum, name, start),
+                  [kept, start, sum = apart ? added : Tensor{}] {
+                    kernel::fill(0, kept);
+                    if (sum.defined()) kernel::accumulate(sum, kept);
+                  });
 }
 
 void Stage::wait_for_parameters() {

@@ -34,24 +34,16 @@ struct UnitState {
   Tensor full_gradient, gradient_shard;
   std::unique_ptr<FlatOptimizer> optimizer;  // of the full unit or of the shard
 
-  // Buffers of a gradient beside full_gradient and gradient_shard, while it is made and reduced.
-  // Only the base class of the stages uses them.
-  struct GradientBuffers {
-    // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
-    // another type in full_gradient, or in reproducible mode, backward fills this one instead.
-    Tensor of_backward;
-    // What is reduced, where that is neither full_gradient nor takes its place: a copy in another
-    // type, or of_backward.
-    Tensor communicated;
-    // In reproducible mode, while a reduction is in flight: the part of the kept gradient that it
-    // adds to, and what its sum begins with: the same, or a copy on the device if it is offloaded.
-    Tensor accumulator, initial_sum;
-  } buffers;
+  // Backward fills gradients of the parameters' type. Where micro-batches are accumulated in
+  // another type in full_gradient, or in reproducible mode, backward fills this one instead. Only
+  // the base class of the stages uses it.
+  Tensor backward_gradient;
 
   // Kept by the schedule (stages/schedule/).
   ParameterState parameters = ParameterState::unsharded;
-  Work unshard_work;
-  int running = 0;                 // passes that are under way
+  // The all-gather of parameters and the reduction that are in flight. Behind the tensors, so that
+  // they are destroyed first.
+  Work unshard_work, reduce_work;
   int forward_passes = 0;          // of this micro-batch that backward has not gone through yet
   int64_t completed_in = 0;        // the micro-batch whose gradient was complete last
   bool in_backward = false;        // backward has begun to fill this unit's gradient
@@ -123,9 +115,9 @@ class Stage {
 
   // Collectives of a unit, in place. The reductions take the mean over ranks, in
   // communication_type(): a gradient of another type that lives for one micro-batch is replaced by
-  // a copy of that type; one that is kept gets the result copied back when the reduction has
-  // finished. In reproducible mode they take the sum, and add it to what earlier micro-batches
-  // left.
+  // a copy of that type; one that is kept gets the result copied back. In reproducible mode they
+  // take the sum, and add it to what earlier micro-batches left. All of this is done when wait() of
+  // the Work has returned.
   Work all_reduce(UnitState& u, Tensor& full_gradient);
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);
@@ -141,22 +133,28 @@ class Stage {
   const UnitState& state(const Unit& unit) const { return units_[size_t(unit.index)]; }
   Communicator& comm() { return comm_; }
   Communicator& shard_group() const { return shard_group_; }  // a unit is sharded among these
+  // Of the device. What is offloaded is in that of memory_of().
   Memory& memory() { return memories_.device; }
   // Where the shards of a use are: on the device, on the host or on disk. State of the optimizer
-  // that is on disk is updated in chunks on the host. Full buffers are always on the device.
+  // that is on disk is updated in chunks on the host. Full buffers are always on the device. For
+  // activations: where the inputs of checkpointed passes wait for backward.
   Memory& memory_of(MemoryUse use) const;
+  // As they were given to the stage: those of groups may ask for no size.
   const Options& options() const { return options_; }
   // This rank's shard of the gradient that was reduced last.
   Tensor gradient_shard(const UnitState& u) const;
-  // The buffer that backward fills: full_gradient, or one beside it. end_backward() adds that one
-  // to full_gradient, or in reproducible mode leaves it to the reduction.
+  // The buffer that backward fills: full_gradient, or backward_gradient. end_backward() adds that
+  // one to full_gradient, or in reproducible mode leaves it to the reduction.
   void begin_backward(UnitState& u);
+  // Backward has filled it; nothing is communicated yet.
   void end_backward(UnitState& u);
+  // Whether a unit whose gradient is complete is reduced now, not with the step's last micro-batch.
   bool reduces_now(bool last_micro_batch) const;
-  void finish_reduction(UnitState& u);  // after its Work: restores types, then after_reduce()
-  // How many gradients were added that the update has to divide by.
-  int64_t gradients_added(int64_t micro_batches) const;
-  void clear_gradient(UnitState& u);  // after an update, for the next step
+  // How many gradients a step adds that its update has to divide by: the micro-batches; in
+  // reproducible mode those of all ranks, because its reductions do not divide.
+  int64_t gradients_added() const;
+  // After an update: zeros, for the next step.
+  void clear_gradient(UnitState& u);
   // Waits for every all-gather of parameters that is in flight.
   void wait_for_parameters();
   // The parameters of all units in order.
@@ -167,8 +165,9 @@ class Stage {
  private:
   void initialize(UnitState& u);
   std::unique_ptr<FlatOptimizer> new_optimizer(const UnitState& u, int64_t first, int64_t n);
-  const Tensor& initial_sum(UnitState& u, const Tensor& accumulator);
-  void finish_sum(UnitState& u);
+  // Either of the two reductions.
+  using Reduce = Work (Communicator::*)(const Tensor&, Reduction, CallName, const Tensor&);
+  Work reduce(UnitState& u, Tensor& full_gradient, Reduce reduction);
 
   Communicator &comm_, &shard_group_;
   const Memories memories_;

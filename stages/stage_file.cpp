@@ -36,10 +36,6 @@ const std::vector<StageFile>& stage_files() {
   return files;
 }
 
-bool StageFile::gathers_for_backward() const {
-  return std::ranges::count(calls, Per::backward, &UnitCall::per) > 0;
-}
-
 bool StageFile::quantised(Purpose purpose) const {
   return std::ranges::any_of(
       calls, [&](const UnitCall& call) { return call.purpose == purpose && call.bits > 0; });
@@ -94,6 +90,7 @@ bool needs_disk(const Options& o) {
 void check(const Options& o, const Memories& memories) {
   const StageFile& file = file_of(o.stage);
   const Dtype sum = compute_type(o.precision), kept = o.grad_accum_dtype.value_or(o.precision);
+  require_input(o.accumulation > 0, "a step needs at least one micro-batch, not ", o.accumulation);
   require_input(is_float(o.precision), "parameters of ", name(o.precision), " cannot be trained");
   require_input(kept == o.precision || kept == Dtype::f32, "gradients of parameters of ",
                 name(o.precision), " are accumulated in that type or in f32, not in ", name(kept));
@@ -111,30 +108,17 @@ void check(const Options& o, const Memories& memories) {
   require_input(!file.quantised(Purpose::parameter) || !offloads_parameter(o), file.name,
                 " quantizes its parameter shard on the device: leave offload_param out, or take "
                 "zero3");
-  require_input(!offloads_optimizer(o) || memories.host != nullptr,
-                "offload_optimizer needs host memory: pass a host Memory to initialize()");
-  require_input(
-      o.offload_param != OffloadDevice::cpu || !offloads_parameter(o) || memories.host != nullptr,
-      "offload_param needs host memory: pass a host Memory to initialize()");
+  const bool parameter_on_host = offloads_parameter(o) && o.offload_param == OffloadDevice::cpu;
+  for (const auto& [what, asked] : {std::pair{"cpu_checkpointing", o.cpu_checkpointing},
+                                    {"offload_optimizer", offloads_optimizer(o)},
+                                    {"offload_param", parameter_on_host}})
+    require_input(!asked || memories.host != nullptr, what,
+                  " needs host memory: pass a host Memory to initialize()");
   require_input(!needs_disk(o) || (memories.disk && memories.disk->pool() == Pool::disk),
                 "offload to nvme needs a disk: pass a Memory of Pool::disk to initialize()");
   require_input(!offloads_optimizer(o) || o.offload_optimizer != OffloadDevice::nvme ||
                     o.swap.sub_group_size > 0,
                 "sub_group_size must be at least 1, not ", o.swap.sub_group_size);
-}
-
-std::string activations_misfit(const Options& o, int ranks) {
-  if (o.replicated_micro_batches && o.reproducible)
-    return "replicated micro-batches have no reproducible sums: those depend on the micro-batches "
-           "alone, but here each further rank adds the same ones again; leave one of the two out";
-  if (!o.partition_activations || o.replicated_micro_batches || ranks == 1) return "";
-  return str(
-      "activations cannot be partitioned: the ", ranks,
-      " ranks read different micro-batches, so each activation exists on one rank only, and there "
-      "is no copy to leave out. Tensor-parallel ranks hold the same activations; data-parallel "
-      "ranks do not, and in DeepSpeed the key then saves nothing. Try cpu_checkpointing, or a "
-      "smaller micro-batch; \"zerolab\": {\"replicated_micro_batches\": true} gives all ranks the "
-      "same micro-batches, to study it");
 }
 
 }  // namespace zl

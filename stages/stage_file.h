@@ -80,9 +80,6 @@ struct StageFile {
   const char* sentence = "";    // for --help
 
   bool is_variant() const { return parent != nullptr; }
-  // Of a stage that keeps a parameter shard. False: full parameters stay from forward to backward,
-  // and peaks are predicted so.
-  bool gathers_for_backward() const;
   // Whether what a purpose names is sent in fewer bits than it has.
   bool quantised(Purpose purpose) const;
 };

@@ -48,9 +48,6 @@ struct Config : Options {
   int64_t steps = 100;
 };
 
-// How many ranks read different sequences: all, or one for all.
-int readers(const Config& config, int ranks);
-
 // One remark about a configuration, for people.
 struct ConfigFinding {
   enum class Severity { note, warning, error } severity;

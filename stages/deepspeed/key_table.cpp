@@ -338,11 +338,7 @@ void add_reports(Keys& all, Config& c) {
          {"output_path", at(m->output_path), "null"},
          {"job_name", at(m->job_name), "\"DeepSpeedJobName\""}});
   add(all, "activation_checkpointing",
-      {{"partition_activations", at(c.partition_activations), "false",
-        used_if(c.replicated_micro_batches,
-                "ranks read different micro-batches, so none holds a copy to leave out; "
-                "zerolab.replicated_micro_batches gives all the same")},
-       {"cpu_checkpointing", at(c.cpu_checkpointing), "false"},
+      {{"cpu_checkpointing", at(c.cpu_checkpointing), "false"},
        {"number_checkpoints", at(c.checkpoints, 1), "null"}});
 }
 
@@ -356,7 +352,6 @@ void add_ours(Keys& all, Config& c) {
   model.show = [&c] { return json_of(c.model.value_or("small")); };
   const Choices<Recompute> recompute{
       {"none", none}, {"selective", selective}, {"full", full}, {"false", none}, {"true", full}};
-  const std::string misfit = activations_misfit(c, 1);
   add(all, "zerolab",
       {{"defaults", one_of(c.defaults, {{"ours", "ours"}, {"deepspeed", "deepspeed"}})},
        {"as", one_of(c.as, presets)},
@@ -372,8 +367,6 @@ void add_ours(Keys& all, Config& c) {
         must(c.recompute == full || !needs_full_recompute(c),
              "activation_checkpointing needs \"full\"; write that, or leave one of the "
              "two out")},
-       {"replicated_micro_batches", at(c.replicated_micro_batches), "",
-        must(misfit.empty(), misfit)},
        {"model", model},
        {"data", at(c.data), "", must(c.data != "", "the name is empty")},
        {"seed", at(c.seed)},

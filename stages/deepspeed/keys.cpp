@@ -28,9 +28,7 @@ const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view b
   return nullptr;
 }
 
-bool needs_full_recompute(const Config& c) {
-  return c.cpu_checkpointing || c.partition_activations || c.checkpoints > 0;
-}
+bool needs_full_recompute(const Config& c) { return c.cpu_checkpointing || c.checkpoints > 0; }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
   int distance = 3;

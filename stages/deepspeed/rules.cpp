@@ -22,7 +22,7 @@ void apply_batch(Reading& r) {
   for (const char* key : {kTrain, kMicro, kAccumulation})
     if (r.is_wrong(key)) return;  // arithmetic with it would only confuse
   Config& c = r.config;
-  const int64_t ranks = readers(c, r.source.ranks);
+  const int64_t ranks = r.source.ranks;
   int64_t& train = c.train_batch_size;
   const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation);
   const std::string over = str(ranks, ranks == 1 ? " rank" : " ranks");
@@ -168,18 +168,12 @@ void apply_offload(Reading& r) {
 // Each key asks for activation checkpointing, so that it selects what zerolab calls "full".
 void apply_activations(Reading& r) {
   Config& c = r.config;
-  if (!c.replicated_micro_batches) {
-    c.partition_activations = false;
-    r.loaded.origins.erase("activation_checkpointing.partition_activations");
-  }
   if (!needs_full_recompute(c) || r.value("zerolab.recompute")) return;
   c.recompute = Recompute::full;
   r.derive("zerolab.recompute", "activation_checkpointing asks for it");
 }
 
 }  // namespace
-
-int readers(const Config& config, int ranks) { return config.replicated_micro_batches ? 1 : ranks; }
 
 void apply_rules(Reading& r) {
   if (!r.config.ordered && !r.config.reproducible)

@@ -52,6 +52,8 @@ const struct {
      "zero_optimization.offload_optimizer. ratio=1"},
     {noted, "gradients are added, then divided by the number of ranks; only rounding differs",
      "prescale_gradients gradient_predivide_factor=1"},
+    {noted, "ranks read different micro-batches, so none holds a copy to leave out",
+     "activation_checkpointing. partition_activations"},
     {noted, kNoTensor,
      "tensor_parallel. tp_overlap_comm vocab_parallel_lm_head vocab_parallel_ce_backend "
      "injection_policy_tuple partition_config preset_model keep_module_on_host kernel_inject "

@@ -133,10 +133,8 @@ PlainTraining::PlainTraining(const TrainingSpec& spec)
 double PlainTraining::backward(int64_t a, int r) {
   if (spec_.interrupted && spec_.interrupted()) throw Interrupted();
   const int64_t rows = spec_.micro_batch, in_order = steps_ * spec_.engine.accumulation + a;
-  const bool replicated = spec_.engine.replicated_micro_batches;
   HostBatch batch = host_batch(spec_, rows);
-  spec_.data->fill_rows((replicated ? in_order : in_order * spec_.ranks + r) * rows, batch.inputs,
-                        batch.targets);
+  spec_.data->fill_rows((in_order * spec_.ranks + r) * rows, batch.inputs, batch.targets);
   Tape tape;
   UnitObserver none;
   const Var loss = model_->loss(&tape, none, upload(spec_, batch, rows, memory_));

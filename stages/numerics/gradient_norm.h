@@ -1,8 +1,9 @@
-// The norm of the gradient that was reduced last, over all units and ranks, and the search for what
-// made it not finite.
+// Numbers of each rank; the norm of the gradient that was reduced last, over all units and ranks;
+// and the search for what made it not finite.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,31 @@
 #include "tensor/kernels.h"
 
 namespace zl {
+
+// Numbers of each rank, gathered on the device and read by the host later.
+class RankNumbers {
+ public:
+  // Starts the all-gather of this rank's numbers, of which every rank has the same count. Every
+  // rank must make it; of one number, std::span(&number, 1). `mine` may be changed when the
+  // constructor has returned. A dry run's numbers are all 0.
+  RankNumbers(Communicator& comm, Memory& memory, const Tensor& mine, CallName name);  // (n) f64
+  RankNumbers(Communicator& comm, Memory& memory, std::span<const double> mine, CallName name);
+  RankNumbers() = default;  // none
+
+  // Starts the copy to the host and frees the numbers on the device; waits for the all-gather.
+  void start_download();
+  const std::vector<double>& wait();  // by rank
+  // Added in rank order: the same bits on every rank.
+  double wait_for_sum();
+
+ private:
+  Tensor all_;     // (ranks * n) f64, until the copy has started
+  Work gathered_;  // behind all_, so that it is destroyed first
+  kernel::Download numbers_;
+};
+
+// The sum of one number per rank. Every rank must call it; waits.
+double sum_over_ranks(Communicator& comm, Memory& memory, double mine, CallName name);
 
 // Every rank must call it; all get the same bits. Squares are added in fp64: in blocks of 1,024
 // elements from the start of each shard, then unit by unit, then in rank order. In reproducible
@@ -32,6 +58,7 @@ class NonfiniteSearch {
  public:
   explicit NonfiniteSearch(Stage& stage) : stage_(stage) {}
 
+  // In this order, each once per micro-batch but for check(), which is called for each unit.
   void begin_micro_batch();
   void check(const UnitState& u);  // its gradients are complete and not reduced yet
   void end_micro_batch();

@@ -1,6 +1,7 @@
 #include "stages/predict/closed_form.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "optim/swapped_state.h"
 #include "stages/predict/peaks.h"
@@ -10,6 +11,11 @@
 
 namespace zl {
 namespace {
+
+// Of a stage that keeps a parameter shard. False: full parameters stay from forward to backward.
+bool gathers_for_backward(const StageFile& stage) {
+  return std::ranges::count(stage.calls, Per::backward, &UnitCall::per) > 0;
+}
 
 SteadyInput steady_input(const PredictionInput& in) { return {in.options, in.ranks, in.units}; }
 
@@ -61,7 +67,7 @@ void add_unshards(MoveLog& log, const PredictionInput& in) {
   const Move move = move_between(parameter_pool(in.options), Pool::device);
   add_shards(log, move, in, element);
   const StageFile& stage = file_of(in.options.stage);
-  if (stage.secondary != Part::none || !stage.gathers_for_backward()) return;
+  if (stage.secondary != Part::none || !gathers_for_backward(stage)) return;
   add_shards(log, move, in, element, 1, first_kept_block(in.units, in.options.overlap));
 }
 
@@ -100,15 +106,6 @@ void add_update(MoveLog& log, const PredictionInput& in, Dtype gradient) {
   }
 }
 
-bool gathers_inputs(const PredictionInput& in) {
-  return in.options.partition_activations && in.ranks > 1;
-}
-
-// [n] that this rank keeps of an input of n elements.
-int64_t kept_part(const PredictionInput& in, int64_t n) {
-  return gathers_inputs(in) ? (n + in.ranks - 1) / in.ranks : n;
-}
-
 // Sets `moves` and `update_moves`.
 void add_moves(Prediction& p, const PredictionInput& in) {
   const Options& o = in.options;
@@ -118,7 +115,7 @@ void add_moves(Prediction& p, const PredictionInput& in) {
   for (int64_t a = 0; a < o.accumulation; ++a) {
     for (const int64_t n : in.kept_inputs)  // each kept byte, to the host and back
       for (const Move move : {Move::device_to_host, Move::host_to_device})
-        if (o.cpu_checkpointing) p.moves.add(move, kept_part(in, n) * size_of(o.precision));
+        if (o.cpu_checkpointing) p.moves.add(move, n * size_of(o.precision));
     if (offloads_parameter(o)) add_unshards(p.moves, in);
     if (!gradient_on_host) continue;
     if (o.reproducible)  // the sum continues from the shard
@@ -211,7 +208,7 @@ int64_t peak_full_gradients(const PredictionInput& in, const PassPeaks& peaks) {
 int64_t peak_unsharded(const PredictionInput& in, const PassPeaks& peaks) {
   const StageFile& stage = file_of(in.options.stage);
   if (stage.parameter == Part::full) return 0;
-  return stage.gathers_for_backward() ? peaks.parameters : steady_input(in).elements(Part::full);
+  return gathers_for_backward(stage) ? peaks.parameters : steady_input(in).elements(Part::full);
 }
 
 }  // namespace
@@ -271,31 +268,18 @@ Prediction predict(PredictionInput in) {
   p.traffic = steady_traffic(steady);
   add(Pool::device, MemoryUse::communication, 0, peak_communication(in, peaks, p.traffic));
   if (o.cpu_checkpointing) add(Pool::host, MemoryUse::activation, 0, kept_bytes(in));
-  for (int64_t a = 0; a < o.accumulation; ++a) add_input_gathers(p.traffic, in);
   add_moves(p, in);
   return p;
 }
 
 int64_t kept_bytes(const PredictionInput& in) {
-  int64_t elements = 0;
-  for (const int64_t n : in.kept_inputs) elements += kept_part(in, n);
-  return elements * size_of(in.options.precision);
+  return std::accumulate(in.kept_inputs.begin(), in.kept_inputs.end(), int64_t(0)) *
+         size_of(in.options.precision);
 }
 
 int64_t returned_bytes(const PredictionInput& in) {
-  if (!gathers_inputs(in) && !in.options.cpu_checkpointing) return 0;
-  int64_t most = 0;
-  for (const int64_t n : in.kept_inputs) most = std::max(most, kept_part(in, n));
-  return (gathers_inputs(in) ? in.ranks : 1) * most * size_of(in.options.precision);
-}
-
-void add_input_gathers(CommunicationLog& log, const PredictionInput& in) {
-  if (!gathers_inputs(in)) return;
-  for (const int64_t n : in.kept_inputs) {
-    const int64_t all = in.ranks * kept_part(in, n);
-    log.add(Collective::all_gather, Purpose::activation, all, all * size_of(in.options.precision),
-            in.ranks);
-  }
+  if (!in.options.cpu_checkpointing || in.kept_inputs.empty()) return 0;
+  return std::ranges::max(in.kept_inputs) * size_of(in.options.precision);
 }
 
 CheckpointBytes checkpoint_bytes(PredictionInput in, DeviceKind device) {

@@ -72,14 +72,11 @@ Prediction predict(PredictionInput input);
 
 // ---- the inputs that checkpointed units keep for backward (nn/unit.h) --------------------------
 
-// [B] of one rank between forward and backward, of all inputs together: n elements each, or with
-// partition_activations ceil(n / N). On the device, or with cpu_checkpointing on the host.
+// [B] of one rank between forward and backward, of all inputs together. On the device, or with
+// cpu_checkpointing on the host.
 int64_t kept_bytes(const PredictionInput& in);
-// [B] on the device while backward uses one that does not stay there: N * ceil(n / N) elements, or
-// n; the largest. 0: they stay.
+// [B] on the device while backward uses one that does not stay there: the largest. 0: they stay.
 int64_t returned_bytes(const PredictionInput& in);
-// The all-gathers of a micro-batch.
-void add_input_gathers(CommunicationLog& log, const PredictionInput& in);
 
 // ---- checkpoints, and the paper's own terms ----------------------------------------------------
 

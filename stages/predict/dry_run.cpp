@@ -50,8 +50,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
 }
 
 bool formulas_apply(const TrainingSpec& real) {
-  const bool inputs_leave = real.engine.cpu_checkpointing || real.engine.partition_activations;
-  if (inputs_leave && real.checkpointed_rows.empty()) return false;
+  if (real.engine.cpu_checkpointing && real.checkpointed_rows.empty()) return false;
   TrainingSpec spec = real;
   spec.engine.stage = StageKind::ddp;
   spec.make_stage = {};

@@ -48,32 +48,8 @@ void reshard(Stage& stage, UnitState& u) {
   u.parameters = ParameterState::sharded;
 }
 
-FullParameters::FullParameters(Stage& stage)
-    : stage_(stage),
-      units_(stage.units()),
-      first_kept_(first_kept(units_, stage.options().overlap)) {}
-
-// Backward needs root at once, because it begins with root's output head. A unit that runs inside
-// itself is still needed too.
-void FullParameters::after_forward(UnitState& u) {
-  const bool kept = u.unit->index == 0 || size_t(u.unit->index) >= first_kept_;
-  if (u.running == 0 && !(kept && u.forward_passes > 0)) reshard(stage_, u);
-}
-
-void FullParameters::after_backward(UnitState& u) {
-  if (u.running == 0) reshard(stage_, u);
-}
-
-void FullParameters::end_forward() {
-  for (UnitState& u : units_) after_forward(u);
-}
-
-void FullParameters::end_backward() {
-  for (UnitState& u : units_) after_backward(u);
-}
-
 // Root is first in both directions: after the last of the other units, the next one is root.
-void FullParameters::unshard_and_prefetch(UnitState& u, int direction) {
+void StepSchedule::unshard_and_prefetch(UnitState& u, int direction) {
   unshard(stage_, u);
   if (!shards_parameters(u)) return;
   const Overlap& overlap = stage_.options().overlap;
@@ -94,16 +70,28 @@ void FullParameters::unshard_and_prefetch(UnitState& u, int direction) {
   }
 }
 
-int64_t FullParameters::live() const {
+int64_t StepSchedule::live() const {
   int64_t n = 0;
   for (const UnitState& u : units_)
     if (shards_parameters(u) && u.parameters != ParameterState::sharded) n += u.partition.full();
   return n;
 }
 
+// Backward needs root at once, because it begins with root's output head. A unit that runs inside
+// itself is still needed too.
+void StepSchedule::reshard_after_forward(UnitState& u) {
+  const bool kept = u.unit->index == 0 || size_t(u.unit->index) >= first_kept_;
+  if (u.unit->running == 0 && !(kept && u.forward_passes > 0)) reshard(stage_, u);
+}
+
 // ---- the passes of a unit --------------------------------------------------------------------
 
-StepSchedule::StepSchedule(Stage& stage) : stage_(stage), parameters_(stage), nonfinite_(stage) {}
+StepSchedule::StepSchedule(Stage& stage)
+    : stage_(stage),
+      events_(stage.memory().events()),
+      units_(stage.units()),
+      first_kept_(first_kept(units_, stage.options().overlap)),
+      nonfinite_(stage) {}
 
 void StepSchedule::enter(UnitState& u, const char* event) {
   stage_.announce(u, event);
@@ -113,11 +101,20 @@ void StepSchedule::enter(UnitState& u, const char* event) {
 // Events that follow belong to the unit around the one that has ended.
 void StepSchedule::leave() {
   running_.pop_back();
-  events().set_unit(running_.empty() ? "" : running_.back()->name());
+  events_.set_unit(running_.empty() ? "" : running_.back()->name());
 }
 
+// It stays, or a copy waits on the host and is copied back. Activation checkpointing's part of
+// ZeRO-R: Rajbhandari et al. 2020 (arXiv:1910.02054), section 6.1.
 Kept StepSchedule::keep_input(Tensor x) {
-  return keep_input_ ? keep_input_(std::move(x)) : UnitObserver::keep_input(std::move(x));
+  Memory &device = x.memory(), &waits_in = stage_.memory_of(MemoryUse::activation);
+  if (&waits_in == &device) return UnitObserver::keep_input(std::move(x));
+  const auto copied = [](const Tensor& from, Memory& to) {
+    const Tensor copy = Tensor::empty(to, MemoryUse::activation, from.shape(), from.dtype());
+    kernel::copy(from, copy);
+    return copy;
+  };
+  return [copied, &device, copy = copied(x, waits_in)] { return copied(copy, device); };
 }
 
 void StepSchedule::before_forward(Unit& unit, bool recorded) {
@@ -127,26 +124,25 @@ void StepSchedule::before_forward(Unit& unit, bool recorded) {
   if (backward_runs_)
     unshard(stage_, u);  // a unit inside a checkpointed one: the order of the pass is unknown
   else
-    parameters_.before_forward(u);
-  ++u.running;
-  events().set_unit(u.name());
+    unshard_and_prefetch(u, 1);
+  events_.set_unit(u.name());
 }
 
+// After root's, what the pass did not use is resharded too. Units that wait for backward stay.
 void StepSchedule::after_forward(Unit& unit) {
   UnitState& u = stage_.state(unit);
-  --u.running;
   stage_.announce(u, "after_forward");
-  parameters_.after_forward(u);
-  if (u.unit->index == 0 && u.running == 0) parameters_.end_forward();
+  reshard_after_forward(u);
+  if (unit.index == 0 && unit.running == 0)
+    for (UnitState& each : units_) reshard_after_forward(each);
   leave();
 }
 
 void StepSchedule::before_backward(Unit& unit) {
   UnitState& u = stage_.state(unit);
   enter(u, "before_backward");
-  parameters_.before_backward(u);
-  ++u.running;
-  events().set_unit(u.name());
+  unshard_and_prefetch(u, -1);
+  events_.set_unit(u.name());
   if (std::exchange(u.in_backward, true)) return;  // an earlier pass of this micro-batch
   require(u.completed_in != micro_batch_, "unit ", u.name(),
           " runs backward after its gradient was complete; a unit that is used inside several "
@@ -158,10 +154,9 @@ void StepSchedule::before_backward(Unit& unit) {
 
 void StepSchedule::after_backward(Unit& unit) {
   UnitState& u = stage_.state(unit);
-  --u.running;
   if (--u.forward_passes == 0) gradient_complete(u);
   stage_.announce(u, "after_backward");
-  parameters_.after_backward(u);
+  if (unit.running == 0) reshard(stage_, u);
   leave();
 }
 
@@ -177,34 +172,44 @@ void StepSchedule::gradient_complete(UnitState& u) {
 
 // ---- reductions ------------------------------------------------------------------------------
 
+namespace {
+
+int64_t elements(const std::vector<UnitState*>& bucket) {  // [n] padded
+  int64_t n = 0;
+  for (const UnitState* u : bucket) n += u->partition.full();
+  return n;
+}
+
+}  // namespace
+
 void StepSchedule::reduce(UnitState& u) {
-  complete_.add(u);
-  if (complete_.elements >= stage_.options().reduce_bucket_size) reduce_bucket();
+  complete_.push_back(&u);
+  if (elements(complete_) >= stage_.options().reduce_bucket_size) reduce_bucket();
 }
 
 void StepSchedule::reduce_bucket() {
   wait_for_reductions();
-  const Bucket bucket = std::exchange(complete_, {});
+  in_flight_.swap(complete_);
   stage_.comm().begin_group();
-  for (UnitState* u : bucket.units) {
+  for (UnitState* u : in_flight_) {
     stage_.announce(*u, "reduce");
-    in_flight_.push_back({u, stage_.reduce_gradient(*u)});
+    u->reduce_work = stage_.reduce_gradient(*u);
   }
   stage_.comm().end_group();
   if (!stage_.options().overlap.overlap_comm) wait_for_reductions();
 }
 
 void StepSchedule::wait_for_reductions() {
-  for (Reduction& reduction : in_flight_) {
-    events().set_unit(reduction.unit->name());
-    reduction.work.wait();
-    stage_.finish_reduction(*reduction.unit);
+  for (UnitState* u : in_flight_) {
+    events_.set_unit(u->name());
+    u->reduce_work.wait();
+    stage_.after_reduce(*u);
   }
   in_flight_.clear();
 }
 
 void StepSchedule::finish_reductions() {
-  if (!complete_.units.empty()) reduce_bucket();
+  if (!complete_.empty()) reduce_bucket();
   wait_for_reductions();
 }
 
@@ -213,80 +218,86 @@ void StepSchedule::finish_reductions() {
 void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last) {
   last_micro_batch_ = last;
   ++micro_batch_;
-  events().set_phase("backward");
+  events_.set_phase("backward");
   nonfinite_.begin_micro_batch();
   Tensor seed = activation_like(loss.value(), {1});
   kernel::fill(scale, seed);
   backward_runs_ = true;
   tape.backward(loss, std::move(seed));
   backward_runs_ = false;
-  parameters_.end_backward();
+  for (UnitState& u : units_) reshard(stage_, u);  // what was unsharded ahead and not used
   finish_reductions();
   if (last) reduce_earlier();
   if (last) reduce_across();
-  events().set_unit("");
+  events_.set_unit("");
   nonfinite_.end_micro_batch();
 }
 
 // Units whose gradient comes from earlier micro-batches of the step only.
 void StepSchedule::reduce_earlier() {
-  for (size_t i = stage_.units().size(); i-- > 0;)
-    if (std::exchange(stage_.units()[i].reduces_with_last, false)) reduce(stage_.units()[i]);
+  for (size_t i = units_.size(); i-- > 0;)
+    if (std::exchange(units_[i].reduces_with_last, false)) reduce(units_[i]);
   finish_reductions();
 }
 
 // Also units that only earlier micro-batches used: every rank makes the same calls.
 void StepSchedule::reduce_across() {
-  for (size_t i = stage_.units().size(); i-- > 0;) {
-    UnitState& u = stage_.units()[i];
-    events().set_unit(u.name());
+  for (size_t i = units_.size(); i-- > 0;) {
+    UnitState& u = units_[i];
+    events_.set_unit(u.name());
     if (u.partition.full() > 0) stage_.reduce_across(u).wait();
   }
 }
 
-StepResult StepSchedule::step(const StepInput& input, const std::function<void()>& before_update) {
-  events().set_phase("step");
+double StepSchedule::divisor(double scale) const {
+  return double(stage_.gradients_added()) * scale;
+}
+
+StepResult StepSchedule::measure_gradient(double scale) {
+  events_.set_phase("step");
   StepResult result;
-  const double divisor = stage_.gradients_added(input.micro_batches) * input.scale;
-  const double norm = gradient_norm(stage_) / divisor;
+  const double norm = gradient_norm(stage_) / divisor(scale);
   result.grad_norm = std::isnan(norm) ? std::nan("") : norm;  // one bit pattern for all NaNs
   const bool finite = std::isfinite(result.grad_norm);
   if (!finite) result.nonfinite = nonfinite_.find();
   nonfinite_.clear();
   result.skipped = !finite && skips_nonfinite(stage_.options());
-  if (before_update) before_update();
-  const Update update{input.lr, float(clip_factor(result.grad_norm, input.max_norm) / divisor)};
-  for (UnitState& u : stage_.units()) {
+  return result;
+}
+
+void StepSchedule::update(const StepResult& gradient, double lr, double scale) {
+  const double max_norm = stage_.options().gradient_clipping;
+  const Update step{lr, float(clip_factor(gradient.grad_norm, max_norm) / divisor(scale))};
+  for (UnitState& u : units_) {
     stage_.announce(u, "update");
-    if (result.skipped)
+    if (gradient.skipped)
       u.optimizer->skip_update(u.kept_parameter().memory(), stage_.gradient_shard(u));
     else
-      this->update(u, update);
+      update(u, step);
     stage_.clear_gradient(u);
   }
-  if (!updated_.units.empty()) gather_updated();
-  events().set_unit("");
-  return result;
+  if (!updated_.empty()) gather_updated();
+  events_.set_unit("");
 }
 
 void StepSchedule::update(UnitState& u, const Update& step) {
   if (u.parameters == ParameterState::unsharding) unshard(stage_, u);  // not used since its update
   stage_.update(u, step);
-  if (u.partition.full() > 0) updated_.add(u);
-  if (updated_.elements >= stage_.options().allgather_bucket_size) gather_updated();
+  if (u.partition.full() > 0) updated_.push_back(&u);
+  if (elements(updated_) >= stage_.options().allgather_bucket_size) gather_updated();
 }
 
 void StepSchedule::gather_updated() {
   const Bucket bucket = std::exchange(updated_, {});
   stage_.comm().begin_group();
-  for (UnitState* u : bucket.units) {
-    events().set_unit(u->name());
+  for (UnitState* u : bucket) {
+    events_.set_unit(u->name());
     u->unshard_work = stage_.after_update(*u);
     if (u->unshard_work.pending()) u->parameters = ParameterState::unsharding;
   }
   stage_.comm().end_group();
   if (stage_.options().overlap.overlap_comm) return;
-  for (UnitState* u : bucket.units)
+  for (UnitState* u : bucket)
     if (u->parameters == ParameterState::unsharding) unshard(stage_, *u);
 }
 

@@ -8,8 +8,13 @@
 //   step      the gradient norm. For each unit: update, clear the gradient; updated units join a
 //             bucket, whose after_update runs when it is full, and at the end.
 // Each communication is waited for at once, unless Options::overlap lets it be in flight:
-// FullParameters and StepSchedule::in_flight_ say until when. Updated parameters are then waited
-// for before their unit's next forward pass.
+// unshard_and_prefetch() and in_flight_ say until when. Updated parameters are then waited for
+// before their unit's next forward pass.
+//
+// Units are used in the order of their list: forward 1, 2, …, L inside root, backward L, …, 1. A
+// model that uses them otherwise is correct too, but unshards units unnecessarily. All points at
+// which an all-gather is issued or waited for depend on sizes alone, never on when it completes. So
+// peaks of memory are exact, and all ranks make the same calls.
 //
 // Each recorded forward pass of a unit adds one to a counter, each backward pass subtracts one. At
 // zero the unit's gradient is complete, also if the unit runs twice, a parameter is unused or a
@@ -24,120 +29,86 @@
 
 #include "nn/unit.h"
 #include "stages/numerics/gradient_norm.h"
-#include "stages/schedule/input_keepers.h"
 #include "stages/stage.h"
 
 namespace zl {
 
 // Starts the all-gather if there is none, waits for it, and binds the parameters.
 void unshard(Stage& stage, UnitState& u);
+// Waits for an all-gather that was started unnecessarily, unbinds the parameters, and lets the
+// stage free them. Nothing happens to replicated or sharded ones.
 void reshard(Stage& stage, UnitState& u);
 
-// When units are unsharded and resharded: right before and after their use, or as
-// Options::overlap allows.
-//
-// Units are used in the order of their list: forward 1, 2, …, L inside root, backward L, …, 1. A
-// model that uses them otherwise is correct too, but unshards units unnecessarily. All points at
-// which an all-gather is issued or waited for depend on sizes alone, never on when it completes. So
-// peaks of memory are exact, and all ranks make the same calls.
-class FullParameters {
- public:
-  explicit FullParameters(Stage& stage);  // must outlive this
-
-  // `u` is about to be used: unshards it, then starts to unshard the units that come next.
-  void before_forward(UnitState& u) { unshard_and_prefetch(u, 1); }
-  void before_backward(UnitState& u) { unshard_and_prefetch(u, -1); }
-  // `u` has been used, and is not used any more in this pass.
-  void after_forward(UnitState& u);
-  void after_backward(UnitState& u);
-  // A pass has ended: reshards what it did not use. Units that wait for backward stay.
-  void end_forward();
-  void end_backward();
-
- private:
-  // `direction`: 1 or -1, in which the units of the list come next.
-  void unshard_and_prefetch(UnitState& u, int direction);
-  int64_t live() const;  // [n] of the units that are unsharded or unsharding
-
-  Stage& stage_;
-  std::vector<UnitState>& units_;
-  const size_t first_kept_;  // blocks from here on stay unsharded between forward and backward
-};
-
-// Units whose communications are issued together: which gradients are reduced together, and which
-// updated parameters are gathered.
-struct Bucket {
-  std::vector<UnitState*> units;
-  int64_t elements = 0;  // [n] padded
-
-  void add(UnitState& u) {
-    units.push_back(&u);
-    elements += u.partition.full();
-  }
-};
-
-struct StepInput {
-  double lr = 0;
-  double max_norm = 0;    // the largest norm of the mean gradient; 0: any
-  double scale = 1;       // where backward started from: the loss scale
-  int micro_batches = 1;  // A, of this step
-};
-
+// What a step says about its gradient.
 struct StepResult {
   double grad_norm = 0;                        // of the mean gradient, before clipping
   bool skipped = false;                        // the norm was not finite: no rank updated anything
   std::optional<NonfiniteGradient> nonfinite;  // of such a norm; the same on every rank
 };
 
+// Observes the passes of the stage's model. Every rank must run the same passes, and make the same
+// calls of backward(), measure_gradient() and update().
 class StepSchedule final : public UnitObserver {
  public:
   explicit StepSchedule(Stage& stage);  // must outlive the schedule
 
-  // Backward through one micro-batch, starting from `scale`. `last`: step() comes next.
+  // Backward through one micro-batch, starting from `scale`. `last`: the step comes next. When it
+  // returns, no reduction is in flight, and no block is unsharded.
   void backward(Tape& tape, const Var& loss, double scale, bool last);
-  // Updates the parameters by the mean gradient over ranks and micro-batches, clipped to max_norm,
-  // and clears the gradients. The host waits for the norm; if that is not
-  // finite, also for the search for the first gradient that is not.
-  // `before_update` is called between the norm and the updates.
-  StepResult step(const StepInput& input, const std::function<void()>& before_update = {});
+  // A step, in two parts. The norm of the mean gradient over ranks and micro-batches: the host
+  // waits for it; if it is not finite, also for the search for the first gradient that is not.
+  // `scale`: that of backward().
+  StepResult measure_gradient(double scale);
+  // Then updates the parameters by that gradient, clipped, unless it is skipped, and clears the
+  // gradients. All-gathers of updated parameters may be in flight afterwards.
+  void update(const StepResult& gradient, double lr, double scale);
 
-  // Of the passes that follow. Empty: inputs stay where they are.
-  void keep_inputs(InputKeeper keeper) { keep_input_ = std::move(keeper); }
-
+  // The events of a pass, which run_unit() calls. A unit may run several times in a pass, and
+  // inside itself.
   void before_forward(Unit& unit, bool recorded) override;
   void after_forward(Unit& unit) override;
   void before_backward(Unit& unit) override;
   void after_backward(Unit& unit) override;
+  // Of a checkpointed pass: stays, or waits on the host, as Options::cpu_checkpointing says.
   Kept keep_input(Tensor x) override;
 
  private:
-  struct Reduction {
-    UnitState* unit;
-    Work work;
-  };
+  // Units whose communications are issued together: which gradients are reduced together, and
+  // which updated parameters are gathered.
+  using Bucket = std::vector<UnitState*>;
 
-  EventStream& events() { return stage_.memory().events(); }
+  // Between the two, events belong to `u`; then to the unit around it.
   void enter(UnitState& u, const char* event);
   void leave();
+  // `u` is about to be used: unshards it, then starts to unshard the units that come next in
+  // `direction`, 1 or -1, of the list.
+  void unshard_and_prefetch(UnitState& u, int direction);
+  int64_t live() const;  // [n] of the units that are unsharded or unsharding
+  // Root stays until the end of backward, blocks from first_kept_ on until their backward pass.
+  void reshard_after_forward(UnitState& u);
+  // Once per micro-batch and unit: after the last of its backward passes.
   void gradient_complete(UnitState& u);
   void reduce(UnitState& u);  // its gradient is complete: reduces it when its bucket is full
   void reduce_bucket();
   void wait_for_reductions();
   void finish_reductions();  // reduces what is left; returns when every reduction has finished
+  // With the last micro-batch: what only earlier ones used, and the stage's reduce_across().
   void reduce_earlier();
   void reduce_across();
   void update(UnitState& u, const Update& step);
-  void gather_updated();
+  void gather_updated();               // the bucket of updated units
+  double divisor(double scale) const;  // of the sum of the step's gradients
 
   Stage& stage_;
-  FullParameters parameters_;
+  EventStream& events_;
+  std::vector<UnitState>& units_;
+  const size_t first_kept_;  // blocks from here on stay unsharded between forward and backward
   NonfiniteSearch nonfinite_;
-  InputKeeper keep_input_;
   Bucket complete_, updated_;  // gradients that are not reduced yet, parameters not gathered
   // Of one bucket. With overlap_comm they are in flight while backward fills the next bucket, and
   // are waited for before the next ones are issued, and at the end of backward. So at most two
   // buckets of full gradients exist at one time, beside root's.
-  std::vector<Reduction> in_flight_;
+  Bucket in_flight_;
   bool last_micro_batch_ = true, backward_runs_ = false;
   int64_t micro_batch_ = 0;                // counts backward()
   std::vector<const UnitState*> running_;  // units whose passes are under way, innermost last

@@ -144,9 +144,9 @@ double weights_part_of_bound(Trainer& trainer) {
       }
     }
   }
-  return std::ranges::max(
-      RankNumbers(stage.comm(), stage.memory(), most, {"largest deviation", Purpose::check})
-          .wait());
+  return std::ranges::max(RankNumbers(stage.comm(), stage.memory(), std::span(&most, 1),
+                                      {"largest deviation", Purpose::check})
+                              .wait());
 }
 
 GradientMagnitudes gradient_magnitudes(const TrainingSpec& spec) {

@@ -50,8 +50,7 @@ Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, M
                 "the model takes rows of shape ", to_string(spec.input_row), " and targets ",
                 to_string(spec.target_row), ", but the data has rows of another shape");
   const std::function<MakeStage> make = spec.make_stage ? spec.make_stage : zl::make_stage;
-  engine_ = std::make_unique<Engine>(make(model_->units(), comm, memories_, spec.engine),
-                                     spec.engine, &host);
+  engine_ = std::make_unique<Engine>(make(model_->units(), comm, memories_, spec.engine));
   if (spec.weights) load_weights(engine_->stage(), spec.weights);
   batches_.resize(size_t(spec.engine.accumulation), host_batch(spec, spec.micro_batch));
 }
@@ -91,12 +90,12 @@ void Trainer::restore(const RunPosition& position) {
 
 StepRecord Trainer::step(const std::function<void()>& after_backward) {
   const int64_t A = spec_.engine.accumulation, B = spec_.micro_batch;
-  const bool replicated = spec_.engine.replicated_micro_batches;
-  const int64_t N = replicated ? 1 : comm_.size(), rank = replicated ? 0 : comm_.rank();
+  const int64_t N = comm_.size();
   const MicroBatches order{A, N};
   for (int64_t a = 0; a < A && spec_.data; ++a) {
     HostBatch& batch = batches_[size_t(a)];
-    spec_.data->fill_rows(next_window_ + order.index(0, a, rank) * B, batch.inputs, batch.targets);
+    spec_.data->fill_rows(next_window_ + order.index(0, a, comm_.rank()) * B, batch.inputs,
+                          batch.targets);
   }
   next_window_ += A * N * B;
   StepRecord record;

@@ -100,7 +100,7 @@ struct StepRecord : StepResult {
   int64_t step = 0;  // from 1
   double loss = 0;   // mean over the step's global batch, before the update
   double lr = 0;
-  int64_t tokens = 0;  // elements of all ranks' inputs; replicated ones once
+  int64_t tokens = 0;  // elements of all ranks' inputs
   double seconds = 0;  // of forward, backward and update; with uploads; without reading data,
                        // logging, evaluation
   std::optional<double> loss_scale;  // of this step; in f16 only
@@ -121,7 +121,7 @@ class Trainer {
   double evaluate();
 
   // Steps made, and rows read. Micro-batch a of rank r takes B rows from
-  // next_window + (a * N + r) * B on; if they are replicated, as with one rank.
+  // next_window + (a * N + r) * B on.
   RunPosition position() const;
   void restore(const RunPosition& position);
   int64_t steps() const { return steps_; }

@@ -80,9 +80,6 @@ const std::vector<std::vector<std::string>> kOptions = {
     {"", "--device-memory 400KiB", "--host-memory 48KiB"},
     {"", "zerolab.recompute=none", "zerolab.recompute=full",
      "activation_checkpointing.number_checkpoints=1",
-     "activation_checkpointing.cpu_checkpointing=true",
-     "activation_checkpointing.partition_activations=true zerolab.replicated_micro_batches=true",
-     "activation_checkpointing.partition_activations=true zerolab.replicated_micro_batches=true "
      "activation_checkpointing.cpu_checkpointing=true"},
 
     // The update.

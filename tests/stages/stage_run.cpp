@@ -49,8 +49,6 @@ Options options_of(const StageRunSpec& spec) {
   o.optimizer.lr = spec.lr;
   o.loss_scale = {.static_scale = spec.scale};
   o.cpu_checkpointing = spec.cpu_checkpointing;
-  o.partition_activations = spec.partition_activations;
-  o.replicated_micro_batches = spec.replicated;
   o.nvme_path = fast_folder();
   o.swap = spec.swap;
   if (spec.offload) o.offload_optimizer = OffloadDevice::cpu;

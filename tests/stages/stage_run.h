@@ -50,8 +50,7 @@ struct StageRunSpec {
   bool nvme_param = false;     // parameter shards to that folder
   Swap swap;                   // of nvme
   bool offload_param = false;  // of parameter shards, to the host pool
-  bool cpu_checkpointing = false, partition_activations = false;
-  bool replicated = false;            // the ranks' micro-batches
+  bool cpu_checkpointing = false;
   bool scratch = false;               // what is predicted has scratch for sums in rank order
   int64_t limit = 0, host_limit = 0;  // [B] of each rank
   uint64_t data_seed = 7;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "optim/clip.h"
-#include "stages/numerics/rank_numbers.h"
+#include "stages/numerics/gradient_norm.h"
 #include "tutorials/exercises/08_mixed_precision/mixed_precision.h"
 
 namespace zl {

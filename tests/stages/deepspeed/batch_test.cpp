@@ -104,9 +104,6 @@ TEST_CASE("the number of ranks decides whether a batch can be split evenly", "[s
   }
   CHECK_FALSE(load(R"({"train_batch_size": 32})", {}, 3).ok());
   CHECK(says(load(batch_file(8, 2, 1), {}, 1), kError + "8 is not 1 rank * 2", " = 2. Use 2"));
-  // Replicated micro-batches count once.
-  std::vector<std::string> sets{"train_batch_size=12", "train_micro_batch_size_per_gpu=3"};
-  CHECK(load("", sets, 2).config.accumulation == 2);
-  sets.push_back("zerolab.replicated_micro_batches=true");
-  CHECK(load("", sets, 2).config.accumulation == 4);
+  CHECK(load("", {"train_batch_size=12", "train_micro_batch_size_per_gpu=3"}, 2)
+            .config.accumulation == 2);
 }

@@ -264,14 +264,9 @@ TEST_CASE("each key of activation_checkpointing switches it on, without a change
   CHECK(config_of("activation_checkpointing.cpu_checkpointing=false").recompute ==
         Recompute::selective);
   const Config host = config_of("activation_checkpointing.cpu_checkpointing=true"),
-               two = config_of("activation_checkpointing.number_checkpoints=2"),
-               parts = config_of(
-                   "activation_checkpointing.partition_activations=true; "
-                   "zerolab.replicated_micro_batches=true; zerolab.recompute=full");
+               two = config_of("activation_checkpointing.number_checkpoints=2");
   CHECK((host.recompute == Recompute::full && host.cpu_checkpointing && host.checkpoints == 0));
   CHECK((two.recompute == Recompute::full && two.checkpoints == 2 && !two.cpu_checkpointing));
-  CHECK((parts.recompute == Recompute::full && parts.partition_activations));
-  CHECK((parts.replicated_micro_batches && !parts.cpu_checkpointing));
   const auto both = with("activation_checkpointing.number_checkpoints=2; zerolab.recompute=full");
   CHECK(origin(both, "zerolab.recompute") == "\"full\" from --set zerolab.recompute");
 }

@@ -202,8 +202,6 @@ TEST_CASE("what contradicts overlap, activation checkpointing or reproducible su
       {"activation_checkpointing.number_checkpoints=0", "error: "},
       {"activation_checkpointing.partition_activations=true",
        "note: has no effect: ranks read different micro-batches, so none holds a copy"},
-      {"zerolab.reproducible=true; zerolab.replicated_micro_batches=true",
-       "error: replicated micro-batches have no reproducible sums"},
       {"zerolab.ordered=false; zerolab.reproducible=true", "error: needs sums in rank order"},
       {"zerolab.reproducible=true; bf16.enabled=true; data_types.grad_accum_dtype=bf16",
        "error: zerolab.reproducible adds in fp32"},
@@ -212,7 +210,6 @@ TEST_CASE("what contradicts overlap, activation checkpointing or reproducible su
   });
   CHECK(with(on + "; communication_data_type=fp32; data_types.grad_accum_dtype=fp32").ok());
   CHECK(with("communication_data_type=fp16").ok());
-  CHECK(load("", {"activation_checkpointing.partition_activations=true"}, 1).ok());
 }
 
 TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an error", "[stages]") {

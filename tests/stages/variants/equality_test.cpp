@@ -183,7 +183,7 @@ TEST_CASE("a shard without elements goes through every variant (DS #5652)", "[st
     reshard(*made, u);
     made->before_backward(u);
     made->reduce_gradient(u).wait();
-    made->finish_reduction(u);
+    made->after_reduce(u);
     made->reduce_across(u).wait();
     if (u.partition.full() != 0) problem = "the unit is not empty";
   });

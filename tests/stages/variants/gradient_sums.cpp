@@ -19,7 +19,7 @@ void add_micro_batch(Stage& stage, const GradientSums& sums, int rank, int a) {
     if (stage.reduces_every_micro_batch()) {
       kernel::upload_floats(values, u.full_gradient);
       stage.reduce_gradient(u).wait();
-      stage.finish_reduction(u);
+      stage.after_reduce(u);
       continue;
     }
     const Tensor added =
@@ -28,7 +28,7 @@ void add_micro_batch(Stage& stage, const GradientSums& sums, int rank, int a) {
     kernel::accumulate(added, u.full_gradient);
     if (a + 1 < sums.micro_batches) continue;
     stage.reduce_gradient(u).wait();
-    stage.finish_reduction(u);
+    stage.after_reduce(u);
   }
 }
 

@@ -24,6 +24,7 @@ struct NotingStage final : Stage {
   using Stage::Stage;
   void allocate(UnitState& u) override {
     u.parameter_shard = new_full_tensor(u, MemoryUse::parameter);  // of one rank
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
     u.parameters = ParameterState::sharded;
   }
   bool reduces_every_micro_batch() const override { return false; }
@@ -60,17 +61,22 @@ Entries right_schedule(const PrefetchTask& task) {
   NotingStage stage(list, *comm, {memory},
                     {.stage = StageKind::zero3, .overlap = overlap_of(task)});
   for (UnitState& u : stage.units()) stage.allocate(u);
-  stage.units()[0].forward_passes = 1;  // so root stays for backward
-  FullParameters full(stage);
-  for (const bool backward : {false, true}) {
-    for (size_t i = 0; i < list.size(); ++i) {
-      UnitState& u = stage.units()[backward && i > 0 ? list.size() - i : i];
-      backward ? full.before_backward(u) : full.before_forward(u);
-      stage.notes.push_back({Action::run, u.unit->index});
-      if (i > 0) backward ? full.after_backward(u) : full.after_forward(u);
-    }
-    backward ? full.end_backward() : full.end_forward();
-  }
+  StepSchedule schedule(stage);
+  Tape tape;
+  const auto run = [&](int unit) { stage.notes.push_back({Action::run, unit}); };
+  const Var loss = run_unit(&tape, schedule, list[0], [&] {
+    run(0);
+    const Var x = tape.record(Tensor::empty(memory, MemoryUse::activation, {1}), {});
+    for (int i = 1; i < int(list.size()); ++i)
+      run_unit(&tape, schedule, list[size_t(i)], [&] {
+        run(i);
+        tape.hook([&run, i] { run(i); });
+        return x;
+      });
+    tape.hook([&run] { run(0); });
+    return x;
+  });
+  schedule.backward(tape, loss, 1, true);
   for (ScheduleEntry& entry : stage.notes) entry.unit = task.forward[size_t(entry.unit)];
   return stage.notes;
 }

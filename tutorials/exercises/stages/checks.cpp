@@ -16,8 +16,8 @@ using Sent = std::map<Collective, Traffic>;
 Sent sent_by(const StageEvidence& e, int rank, Purpose purpose) {
   Sent all;
   for (const SentRow& row : e.sent(rank)) {
-    const bool known = row.purpose >= Purpose{} && row.purpose < Purpose::activation;
-    if ((known ? row.purpose : Purpose::activation) != purpose) continue;
+    const bool known = row.purpose >= Purpose{} && row.purpose < Purpose::scales;
+    if ((known ? row.purpose : Purpose::scales) != purpose) continue;
     Traffic& sum = all[row.collective];
     sum = {sum.calls + row.traffic.calls, sum.elements + row.traffic.elements,
            sum.sent_bytes_times_n + row.traffic.sent_bytes_times_n, e.c.ranks};
@@ -76,7 +76,7 @@ void check_traffic(const StageEvidence& e) {
   for (int r = 0; r < e.c.ranks; ++r)
     for (const Purpose purpose :
          {Purpose::gradient, Purpose::parameter, Purpose::norm, Purpose::loss, Purpose::check,
-          Purpose::checkpoint, Purpose::scales, Purpose::activation}) {
+          Purpose::checkpoint, Purpose::scales}) {
       const Sent is = sent_by(e, r, purpose), must = right_sent(e, purpose);
       if (is != must)
         fail(meaning_of_traffic(e.c, purpose, is, must),

@@ -77,7 +77,7 @@ uint64_t data_hash(const RunSetup& setup) {
   const GptTrainingSpec& spec = setup.spec;
   const int64_t rows = spec.micro_batch, T = setup.windows->block_size(),
                 epoch = (setup.windows->training() + rows - 1) / rows,
-                run = spec.steps * spec.engine.accumulation * readers(setup.config, spec.ranks);
+                run = spec.steps * spec.engine.accumulation * spec.ranks;
   std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
   uint64_t hash = 0xcbf29ce484222325;
   for (int64_t j = 0; j < std::min(epoch, run); ++j) {

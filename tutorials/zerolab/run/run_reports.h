@@ -29,8 +29,7 @@ inline std::vector<MonitorFiles> open_monitors(const RunSetup& setup) {
 inline void add_step(MonitorFiles& files, const RunSetup& setup, const Engine& engine,
                      const StepRecord& record) {
   const Config& config = setup.config;
-  const int64_t samples =
-      record.step * config.micro_batch * config.accumulation * readers(config, setup.spec.ranks);
+  const int64_t samples = record.step * config.micro_batch * config.accumulation * setup.spec.ranks;
   files.add("lr", samples, engine.learning_rate());
   files.add("train_loss", samples, record.loss);
   if (config.precision == Dtype::f16) files.add("loss_scale", samples, engine.loss_scale());

@@ -313,7 +313,7 @@ std::string describe(const RunSetup& setup, const std::vector<StageKind>& compar
   const Config& config = setup.config;
   const GptConfig& m = spec.model;
   const Windows& windows = *setup.windows;
-  const int64_t per_step = config.micro_batch * config.accumulation * readers(config, spec.ranks);
+  const int64_t per_step = config.micro_batch * config.accumulation * spec.ranks;
   const double epochs = double(per_step * config.steps) / double(windows.training());
   std::string text = str(
       "model   ", setup.model.name, ": ", plural(m.layers, "layer"), ", ", plural(m.heads, "head"),
