@@ -1,11 +1,46 @@
 #include "dist/communicator.h"
 
 #include <algorithm>
-#include <functional>
+#include <exception>
 
 #include "tensor/error.h"
 
 namespace zl {
+
+// ---- a call in flight ------------------------------------------------------------------------
+
+Work::Work(std::function<void()> finish, std::function<void()> dropped)
+    : finish_(std::move(finish)), dropped_(std::move(dropped)) {}
+
+Work::Work(Work&& other) noexcept
+    : finish_(std::exchange(other.finish_, {})), dropped_(std::exchange(other.dropped_, {})) {}
+
+Work& Work::operator=(Work&& other) {
+  if (pending()) throw std::logic_error("a pending Work is overwritten; call wait() on it first");
+  finish_ = std::exchange(other.finish_, {});
+  dropped_ = std::exchange(other.dropped_, {});
+  return *this;
+}
+
+Work::~Work() {
+  if (pending() && dropped_ && std::uncaught_exceptions() == 0) dropped_();
+}
+
+void Work::wait() {
+  if (const auto finish = std::exchange(finish_, {})) finish();
+}
+
+bool Work::pending() const { return bool(finish_); }
+
+Work and_then(Work work, std::function<void()> then) {
+  const auto held = std::make_shared<Work>(std::move(work));
+  return Work([held, then = std::move(then)] {
+    held->wait();
+    then();
+  });
+}
+
+// ---- the calls -------------------------------------------------------------------------------
 
 namespace {
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -16,7 +17,6 @@
 #include <vector>
 
 #include "dist/call.h"
-#include "dist/work.h"
 #include "tensor/tensor.h"
 
 namespace zl {
@@ -27,6 +27,32 @@ class CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// A collective in flight.
+//
+// Do not access the tensors of a collective before wait() has returned. Every Work must be waited
+// for: overwriting a pending one throws std::logic_error, and destroying one runs `dropped`, by
+// which the Communicator makes its next call throw. While an exception unwinds the stack a Work may
+// be destroyed: the rank fails anyway. A Work may outlive its run or the memory of its tensors:
+// the transfer ends with them, and wait() throws CommunicationError. Use it on the rank's thread.
+class Work {
+ public:
+  Work() = default;  // complete
+  explicit Work(std::function<void()> finish, std::function<void()> dropped = {});
+  Work(Work&& other) noexcept;
+  Work& operator=(Work&& other);
+  ~Work();
+  // From then on the compute stream (CPUs: the caller) sees the result. Throws CommunicationError.
+  void wait();
+  // Whether it has to be waited for: also where the data has moved already.
+  bool pending() const;
+
+ private:
+  std::function<void()> finish_, dropped_;
+};
+
+// Its wait() waits for `work`, and then calls `then`.
+Work and_then(Work work, std::function<void()> then);
 
 // The name of a call in logs and errors ("h.3 gradient"), and what it communicates.
 struct CallName {
@@ -121,7 +147,8 @@ class Communicator {
   Communicator(int rank, int size, EventStream& events)
       : rank_(rank), size_(size), events_(events), run_(*this) {}
   Communicator(Communicator& all, const Split& split);
-  // The transport calls this when all ranks have come to `call`: until then this rank waited.
+  // What a transport tells of a call, so that its events and times are right.
+  // It calls this when all ranks have come to `call`: until then this rank waited.
   // `at` [ns]: when, if that was earlier than now.
   void all_ranks_came(const Call& call, int64_t at = 0);
   // For a transport whose data has moved when a call returns, although its Work keeps memory until

@@ -1,5 +1,6 @@
 // The last calls of one rank and how far each has come. The rank writes and any thread may read, so
-// that an error on one rank can say what another did last.
+// that an error on one rank can say what another did last. And the texts of such errors: which rank
+// calls what, and which one is missing.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 namespace zl {
 
+// What a rank has recorded of one of its calls.
 struct FlightRecord {
   Call call;
   const char* phase = "";  // both live as long as the rank's event stream
@@ -27,10 +29,12 @@ struct FlightRecord {
 // Of a rank: enough to find where the calls of two ranks differ.
 inline constexpr int64_t kAllRecords = 64;
 
+// Of one rank, for as long as its run. Numbers of calls count from 0.
 class FlightRecorder {
  public:
   // Records a call and returns its number.
   int64_t begin(const Call& call, const EventStream& events, CallState state);
+  // Of a call that has been overwritten since, only whether the rank is in it.
   void change(int64_t number, CallState state);
   void fail();  // the call in flight ends with an error
   // Copies what a rank in another process recorded: its last calls, of `calls` in all. Older ones
@@ -71,5 +75,27 @@ std::string human_time(int64_t nanoseconds);  // "3.1 s", "120 ms"
 std::string last_seen(int rank, const FlightRecorder& flight, int64_t now);
 // One line about the rank, then its last calls.
 std::string flight_report(int rank, const FlightRecorder& flight, bool ended, int64_t now);
+
+// ---- ranks that do not make the same calls in time --------------------------------------------
+
+using Flights = std::vector<const FlightRecorder*>;  // by rank
+
+// "rank 2 calls … while ranks 0 and 1 call …; all ranks must …"; "" if all calls are the same. By
+// rank; null: not known, or not in the group.
+std::string mismatch_text(const std::vector<const Call*>& calls);
+// A send and a receive that met: why they do not match; "" if they do.
+std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other);
+
+// Which ranks are missing in a call that has waited longer than `timeout` [ns]; "" if none has.
+// Waits count from `since` [ns] at the earliest.
+std::string overdue_text(const Flights& flights, int64_t timeout, int64_t since);
+
+// The call in which each rank waits for others to come; none: it does not wait.
+using Waits = std::vector<std::optional<Call>>;
+
+// Why ranks wait forever: for one that makes no more calls (a bit in `ended`), or for each other in
+// a circle, such as one in a send while the other is in a collective; "" if none does. Calls must
+// be those of one moment. The text names all ranks that wait for an ended one, and two of a circle.
+std::string stuck_text(const Waits& waits, uint64_t ended, const Flights& flights);
 
 }  // namespace zl

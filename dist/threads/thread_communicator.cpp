@@ -1,13 +1,135 @@
 #include "dist/threads/thread_communicator.h"
 
 #include <algorithm>
-#include <exception>
-#include <vector>
+#include <bit>
 
-#include "tensor/backend.h"
 #include "tensor/error.h"
 
 namespace zl {
+namespace {
+
+// How often a rank with its own core looks at a gate before it sleeps. Shorter than the time to
+// wake up, and ranks that slept once would come so late that the others sleep in turn.
+constexpr int kSpins = 4000;
+
+Waits waits_of(const Flights& flights) {
+  Waits waits(flights.size());
+  for (size_t r = 0; r < flights.size(); ++r)
+    if (const auto record = flights[r]->in_flight(); record && record->state == CallState::waiting)
+      waits[r] = record->call;
+  return waits;
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, int threads)
+    : run_(*this),
+      size_(size),
+      spins_(threads <= int(std::thread::hardware_concurrency()) ? kSpins : 0),
+      timeout_(timeout),
+      flights_(size_t(size)) {}
+
+Rendezvous::Rendezvous(Rendezvous& run, const RankGroup& group)
+    : run_(run),
+      group_(group),
+      size_(std::popcount(group.ranks)),
+      spins_(run.spins_),
+      timeout_(run.timeout_) {}
+
+Rendezvous& Rendezvous::group(const RankGroup& group) {
+  std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(groups_, group, &Rendezvous::group_);
+  if (found != groups_.end()) return *found;
+  Rendezvous& added = groups_.emplace_back(*this, group);
+  if (failed()) added.arrivals_.fail();
+  return added;
+}
+
+const std::vector<Contribution>& Rendezvous::enter(int rank, Contribution contribution,
+                                                   const EventStream& events) {
+  Contribution& mine = contributions_[size_t(rank)];
+  // Others may still read this rank's last one.
+  if (failed()) throw_failure(rank, contribution.call);
+  mine = std::move(contribution);
+  mine.record = flight(rank).begin(mine.call, events, CallState::waiting);
+  if (!arrivals_.opens(arrivals_.arrive(), spins_)) throw_failure(rank, mine.call);
+  require_same_calls(rank);
+  flight(rank).change(mine.record, CallState::moving);
+  return contributions_;
+}
+
+std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& call,
+                                                       const std::string& text,
+                                                       const EventStream& events) {
+  const auto& contributions = enter(rank, {.call = call, .text = &text}, events);
+  const std::shared_ptr<void> leaves(nullptr, [&](void*) { leave(rank); });  // at the end
+  std::vector<std::string> all;
+  for (const Contribution& of_rank : contributions) all.push_back(*of_rank.text);
+  return all;
+}
+
+const std::vector<SharedEvent>& Rendezvous::leave(int rank, SharedEvent moved) noexcept {
+  moved_[size_t(rank)] = std::move(moved);
+  departures_.opens(departures_.arrive(), spins_);
+  flight(rank).change(contributions_[size_t(rank)].record, CallState::done);
+  return moved_;
+}
+
+void Rendezvous::require_same_calls(int rank) {
+  const Call& first = contributions_[0].call;
+  const auto same = [&](const Contribution& of_rank) { return of_rank.call == first; };
+  if (std::ranges::all_of(contributions_, same)) return;
+  std::vector<const Call*> calls(size_t(run_.size_));
+  for (int r = 0; r < size_; ++r) calls[size_t(group_.of_run(r))] = &contributions_[size_t(r)].call;
+  fail(mismatch_text(calls));
+  throw_failure(rank, contributions_[size_t(rank)].call);
+}
+
+void Rendezvous::throw_failure(int rank, const Call& call) {
+  flight(rank).fail();
+  throw RunHasFailed(
+      str("rank ", group_.of_run(rank), " in ", describe(call), ": ", run_.failure().why));
+}
+
+void Rendezvous::fail(const std::string& why) {
+  std::lock_guard lock(run_.mutex_);
+  if (failed()) return;
+  run_.failure_ = {why, str("communication failed: ", why, "\n", run_.report())};
+  run_.arrivals_.fail();
+  for (Rendezvous& group : run_.groups_) group.arrivals_.fail();
+  run_.entry_changed_.notify_all();
+}
+
+Rendezvous::Failure Rendezvous::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::string Rendezvous::report() const {
+  std::string text;
+  for (int r = 0; r < size_; ++r)
+    text += flight_report(r, flights_[size_t(r)], ended_ >> r & 1, steady_nanoseconds());
+  return text;
+}
+
+// Ranks go on meanwhile. Those that are seen in the same call in both looks all waited between the
+// looks. A rank that has ended never comes to the call of one that waits: no rank leaves
+// a collective before all have stopped waiting in it.
+void Rendezvous::check() {
+  if (failed()) return;
+  Flights flights;
+  for (const FlightRecorder& flight : flights_) flights.push_back(&flight);
+  const uint64_t ended = ended_;
+  Waits before = waits_of(flights), now = waits_of(flights);
+  for (size_t r = 0; r < now.size(); ++r)
+    if (now[r] != before[r]) now[r].reset();
+  std::string why = stuck_text(now, ended, flights);
+  if (why.empty()) why = overdue_text(flights, std::chrono::nanoseconds(timeout_).count(), 0);
+  if (!why.empty()) fail(why);
+}
+
+// ---- the communicator of one rank ------------------------------------------------------------
+
 namespace {
 
 // The first element, in memory that all ranks can reach; null if the call brings nothing.
@@ -58,7 +180,7 @@ class ThreadCommunicator final : public Communicator {
   template <class Move>
   Work collective(const Tensor& from, const Tensor& to, const Call& call, Move move) {
     Backend& backend = to.backend();
-    rendezvous_.enter(
+    const std::vector<Contribution>& of_ranks = rendezvous_.enter(
         rank(),
         {call, address_of(from, call), address_of(to, call), backend.record_event(Stream::compute)},
         events());
@@ -73,19 +195,17 @@ class ThreadCommunicator final : public Communicator {
     };
     attempt([&] {
       all_ranks_came(call);
-      for (int r = 0; r < size(); ++r)
-        backend.wait_event(Stream::communication, rendezvous_.contribution(r).ready.get());
-      move([this](int r) -> const Contribution& { return rendezvous_.contribution(r); });
+      for (const Contribution& of_rank : of_ranks)
+        backend.wait_event(Stream::communication, of_rank.ready.get());
+      move([&](int r) -> const Contribution& { return of_ranks[size_t(r)]; });
     });
     attempt([&] { moved = backend.record_event(Stream::communication); });
     if (error) attempt([&] { backend.synchronize(); });  // also if no event was recorded
-    rendezvous_.set_moved(rank(), std::move(moved));
-    rendezvous_.leave(rank());
     std::shared_ptr<MovesOfAllRanks> moves;
-    for (int r = 0; r < size(); ++r) {
-      if (!rendezvous_.moved(r)) continue;  // a rank on the CPU, which has moved already
+    for (const SharedEvent& of_rank : rendezvous_.leave(rank(), std::move(moved))) {
+      if (!of_rank) continue;  // a rank on the CPU, which has moved already
       if (!moves) moves.reset(new MovesOfAllRanks{from, to, {}});
-      moves->events.push_back(rendezvous_.moved(r));
+      moves->events.push_back(of_rank);
     }
     if (error) std::rethrow_exception(error);
     if (!moves) return {};

@@ -83,7 +83,8 @@ struct Exception {
 
 const std::vector<Exception> exceptions = {
     {"tensor/cuda/gpus.cu", "tensor/cpu/cpu_backend.h", "names the CPU beside the GPUs"},
-    {"dist/threads/gate.h", "tensor/platform/spin_pause.h", "one instruction of the processor"},
+    {"dist/threads/thread_communicator.h", "tensor/platform/spin_pause.h",
+     "one instruction of the processor"},
     {"stages/predict/dry_run.h", "stages/train/trainer.h", "a dry run is a run of the trainer"},
     {"stages/predict/clock/clock_plan.h", "stages/train/gpt_spec.h",
      "it times a step of what the trainer runs"},
@@ -170,11 +171,11 @@ TEST_CASE(
   const auto wrong = [](const char* path, const std::string& header) {
     return check_subfolders({path, "#include \"" + header + "\"\n"}).size() == 1;
   };
-  CHECK(wrong("dist/nccl/api.h", "dist/threads/rendezvous.h"));
-  CHECK(wrong("dist/threads/gate.h", "dist/nccl/api.h"));
-  CHECK(wrong("dist/communicator.h", "dist/threads/rendezvous.h"));
+  CHECK(wrong("dist/nccl/api.h", "dist/threads/thread_communicator.h"));
+  CHECK(wrong("dist/threads/thread_communicator.h", "dist/nccl/api.h"));
+  CHECK(wrong("dist/communicator.h", "dist/threads/thread_communicator.h"));
   CHECK(wrong("dist/run_ranks.cpp", "dist/lane/lane.h"));
-  CHECK(wrong("dist/threads/rendezvous.h", "dist/processes/wire.h"));
+  CHECK(wrong("dist/threads/thread_communicator.h", "dist/processes/wire.h"));
   CHECK(wrong("stages/stage.cpp", "stages/deepspeed/config.h"));
   CHECK(wrong("stages/zero1.cpp", "stages/train/trainer.h"));
   CHECK(wrong("stages/predict/closed_form.cpp", "stages/deepspeed/config.h"));
@@ -198,7 +199,7 @@ TEST_CASE("the subfolder check lets roots, the own folder, users and tests pass"
   CHECK(right("dist/nccl/handle.cpp", "dist/nccl/api.h"));
   CHECK(right("stages/stage.h", "stages/schedule/buckets.h"));
   CHECK(right("tutorials/zerolab/run/run_setup.h", "stages/deepspeed/config.h"));
-  CHECK(right("tests/dist/rendezvous_test.cpp", "dist/threads/rendezvous.h"));
+  CHECK(right("tests/dist/send_receive_test.cpp", "dist/threads/thread_communicator.h"));
   CHECK(right("tutorials/exercises/01_rms_norm/checks.cpp", "tutorials/exercises/judge/judge.h"));
   CHECK(right("tensor/cuda/gpus.cu", "tensor/cpu/cpu_backend.h"));  // an exception
   CHECK(check_subfolders({"nn/gpt.cpp", "// #include \"nn/formats/weights.h\"\n"}).empty());

@@ -1,5 +1,5 @@
 // Ranks that do not make the same calls: all of them get an error at once that names both sides.
-#include "dist/mismatch.h"
+#include "dist/flight_recorder.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
