@@ -34,15 +34,13 @@ namespace {
   _exit(127);
 }
 
-// For /bin/sh: $1 is the launcher's process, $2 the number of its pipes, which follow, and then the
-// program. A rank knows its number from Open MPI or MPICH.
-constexpr const char* kRedirect = R"(rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
-eval "pipe=/proc/$1/fd/\${$((rank + 3))}"
-shift $(($2 + 2))
-exec 2>"$pipe"
-echo $$ >&2
-[ "$rank" = 0 ] || exec >&2
-exec "$@")";
+// As exec wants them.
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
 
 }  // namespace
 
@@ -54,9 +52,7 @@ Pipe::Pipe() {
 }
 
 pid_t start_process(const ProcessPlan& plan) {
-  std::vector<char*> words;
-  for (const std::string& word : plan.command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = pointers(plan.command);
   const Pipe failure;
   const pid_t launcher = getpid(), id = fork();
   if (id == 0) become(plan, words, launcher, failure.write);
@@ -84,20 +80,16 @@ bool ended(pid_t id, int& status) {
   return true;
 }
 
-std::vector<std::string> under_mpirun(const std::vector<std::string>& program,
-                                      const std::vector<int>& pipes) {
+void become_mpirun(int ranks, const std::vector<std::string>& program) {
   const MpiInBuild mpi = require_mpi();
-  require_input(access(mpi.mpirun.c_str(), X_OK) == 0, "this program was built with ", mpi.name(),
-                ", whose mpirun is not on this machine (", mpi.mpirun,
-                "). Cure: install it, or build again with an MPI that is here");
-  const std::string ranks = std::to_string(pipes.size());
-  std::vector<std::string> words{mpi.mpirun, "-n", ranks};
+  std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(ranks)};
   if (mpi.open_mpi) words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
   if (mpi.open_mpi && geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  words.insert(words.end(), {"/bin/sh", "-c", kRedirect, "sh", std::to_string(getpid()), ranks});
-  for (const int pipe : pipes) words.push_back(std::to_string(pipe));
   words.insert(words.end(), program.begin(), program.end());
-  return words;
+  execv(words[0].c_str(), pointers(words).data());
+  throw InputError(str("this program was built with ", mpi.name(), ", whose mpirun (", mpi.mpirun,
+                       ") cannot be started: ", std::strerror(errno),
+                       ". Cure: install it, or build again with an MPI that is here"));
 }
 
 }  // namespace zl::cli

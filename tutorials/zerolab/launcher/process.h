@@ -1,5 +1,5 @@
-// A process that `zerolab launch` starts: a rank, or the mpirun that starts the ranks. It leads its
-// own process group, and the system kills it if the launcher dies.
+// A process that `zerolab launch` starts: a rank, which leads its own process group, and which the
+// system kills if the launcher dies. Or the mpirun that `launch` becomes.
 #pragma once
 
 #include <sys/types.h>
@@ -39,12 +39,9 @@ pid_t start_process(const ProcessPlan& plan);
 // rest of its group is killed.
 bool ended(pid_t id, int& status);
 
-// mpirun and its arguments for ranks on this machine, which may be more than its cores. mpirun
-// mixes what its ranks write. So each rank first redirects its output, except rank 0's stdout, to
-// its own of these pipes of this process, and writes its process's number as the first line. Then
-// it becomes `program`. Throws InputError, which says how to fix it, if MPI is not built in, or its
-// mpirun is not there.
-std::vector<std::string> under_mpirun(const std::vector<std::string>& program,
-                                      const std::vector<int>& pipes);
+// This process becomes the mpirun of the MPI that is built in, with so many ranks of `program` on
+// this machine, which may be more than its cores. Throws InputError, which says how to fix it, if
+// MPI is not built in, or its mpirun is not there.
+[[noreturn]] void become_mpirun(int ranks, const std::vector<std::string>& program);
 
 }  // namespace zl::cli

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -49,10 +50,9 @@ bool follows(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kC
 
 struct Rank {
   std::string name;
-  pid_t id = 0;  // 0: not known yet, of a rank that mpirun starts
+  pid_t id = 0;
   int output = -1;
-  bool alive = false, ended_by_launch = false;
-  int pipe = -1;  // the write end, until the rank of mpirun has it
+  bool alive = true, ended_by_launch = false;
   int status = 0;
   double seconds = 0;
   std::string line = "";  // of its output, not complete yet
@@ -76,7 +76,7 @@ class Ranks {
 
   int run() {
     watch_signals();
-    start_all();
+    for (int r = 0; r < plan_.ranks; ++r) start(r);
     while (alive() > 0) serve();
     for (Rank& rank : ranks_) {
       for (int piece = 0; rank.output >= 0 && piece < 16; ++piece)
@@ -106,49 +106,25 @@ class Ranks {
     require_input(signals_ >= 0, "signals cannot be read: ", std::strerror(errno));
   }
 
-  void start_all() {
-    const std::string size = std::to_string(plan_.ranks);
-    for (int r = 0; r < plan_.ranks && !plan_.by_mpirun; ++r) {
-      const std::string rank = std::to_string(r);
-      Rank& here = add("rank " + rank);
-      ProcessPlan process{.command = plan_.command,
-                          .environment = {{"RANK", rank},
-                                          {"WORLD_SIZE", size},
-                                          {"LOCAL_RANK", rank},
-                                          {"LOCAL_WORLD_SIZE", size},
-                                          {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
-                          .streams = {null_, here.pipe, here.pipe}};
-      if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(r, std::getenv));
-      if (r == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : here.pipe};
-      start(here, process);
-    }
-    if (!plan_.by_mpirun) return;
-    // One process, mpirun, takes the place of the ranks. Its stdout is that of rank 0; of the ranks
-    // there is only what they write.
-    add("mpirun");
-    std::vector<int> pipes;
-    for (int r = 0; r < plan_.ranks; ++r) pipes.push_back(add(str("rank ", r)).pipe);
-    start(ranks_[0], {under_mpirun(plan_.command, pipes), {}, {stdin_, 1, ranks_[0].pipe}});
-  }
-
-  Rank& add(const std::string& name) {
+  void start(int number) {
+    const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
     const Pipe pipe;
     fcntl(pipe.read, F_SETFL, O_NONBLOCK);
-    return ranks_.emplace_back(Rank{.name = name, .output = pipe.read, .pipe = pipe.write});
+    ProcessPlan process{.command = plan_.command,
+                        .environment = {{"RANK", rank},
+                                        {"WORLD_SIZE", size},
+                                        {"LOCAL_RANK", rank},
+                                        {"LOCAL_WORLD_SIZE", size},
+                                        {"MASTER_ADDR", "127.0.0.1"},
+                                        {"ZEROLAB_PORT", std::to_string(plan_.port)},
+                                        {"ZEROLAB_RUN_ID", plan_.run},
+                                        {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
+                        .streams = {null_, pipe.write, pipe.write}};
+    if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(number, std::getenv));
+    if (number == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe.write};
+    ranks_.push_back({"rank " + rank, start_process(process), pipe.read});
+    close(pipe.write);
   }
-
-  void start(Rank& rank, ProcessPlan process) {
-    process.environment.merge(
-        std::map<std::string, std::string>{{"MASTER_ADDR", "127.0.0.1"},
-                                           {"ZEROLAB_PORT", std::to_string(plan_.port)},
-                                           {"ZEROLAB_RUN_ID", plan_.run}});
-    rank.id = start_process(process);
-    rank.alive = true;
-    close(std::exchange(rank.pipe, -1));
-  }
-
-  // The processes that were started here: the first of ranks_.
-  size_t processes() const { return plan_.by_mpirun ? 1 : ranks_.size(); }
 
   // On a terminal rank 0 may be rewriting a progress line: it is erased, and redrawn by rank 0.
   std::string erased_line() const { return terminal_.rewrites ? "\r\x1b[K" : ""; }
@@ -183,13 +159,7 @@ class Ranks {
   void take_output(Rank& rank) {
     std::array<char, 65536> bytes;
     const ssize_t n = read(rank.output, bytes.data(), bytes.size());
-    std::string_view text(bytes.data(), size_t(std::max<ssize_t>(n, 0)));
-    if (n > 0 && rank.id == 0) {  // the first line of a rank of mpirun
-      rank.id = pid_t(std::atoi(bytes.data()));
-      text.remove_prefix(text.find('\n') + 1);
-      close(std::exchange(rank.pipe, -1));
-    }
-    take_text(rank, text);
+    take_text(rank, std::string_view(bytes.data(), size_t(std::max<ssize_t>(n, 0))));
     if (n == 0) close(std::exchange(rank.output, -1));
   }
 
@@ -233,7 +203,7 @@ class Ranks {
   }
 
   void take_ends() {
-    for (size_t r = 0; r < processes(); ++r)
+    for (size_t r = 0; r < ranks_.size(); ++r)
       if (ranks_[r].alive && ended(ranks_[r].id, ranks_[r].status)) take_end(r);
   }
 
@@ -256,13 +226,7 @@ class Ranks {
     terminate(kBeforeKill);
   }
 
-  // mpirun would pass signals on late, or others; so its ranks get them directly.
   void signal_all(int number) {
-    bool any = false;
-    for (size_t r = 1; r < ranks_.size() && plan_.by_mpirun; ++r)  // the first is mpirun
-      if (const Rank& rank = ranks_[r]; !rank.alive && rank.output >= 0 && rank.id > 0)
-        any = kill(rank.id, number) == 0 || any;
-    if (any && (number == SIGINT || number == SIGTERM)) return;
     for (const Rank& rank : ranks_)
       if (rank.alive && kill(-rank.id, number) != 0) kill(rank.id, number);  // it has another group
   }
@@ -276,14 +240,10 @@ class Ranks {
     const Rank& cause = ranks_[*cause_];
     std::string text = str(cause.name, " failed with ", how(cause.status), " after ",
                            format("%.1f", cause.seconds), " s");
-    std::vector<std::pair<std::string, std::string>> ends;  // an end, and the ranks that have it
-    for (size_t r = 0; r < processes(); ++r) {
-      if (r == *cause_) continue;
-      const std::string end = ranks_[r].ended_by_launch ? "ended by launch" : how(ranks_[r].status);
-      auto same = std::ranges::find(ends, end, [](const auto& e) { return e.first; });
-      if (same == ends.end()) same = ends.insert(same, {end, ""});
-      same->second += str(" ", r);
-    }
+    std::map<std::string, std::string> ends;  // the ranks that have each end
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      if (r != *cause_)
+        ends[ranks_[r].ended_by_launch ? "ended by launch" : how(ranks_[r].status)] += str(" ", r);
     for (const auto& [end, ranks] : ends)
       text += (ranks.find(' ', 1) == std::string::npos ? "; rank" : "; ranks") + ranks + ": " + end;
     return text;
@@ -294,9 +254,7 @@ class Ranks {
     if (end_signal_ != 0) return 128 + end_signal_;
     if (!cause_) return kFine;
     const int status = ranks_[*cause_].status;
-    // mpirun returns 128 and more if a signal killed a rank.
-    const bool killed = WIFSIGNALED(status) || (plan_.by_mpirun && WEXITSTATUS(status) > 128);
-    return killed ? int(kCommunication) : WEXITSTATUS(status);
+    return WIFSIGNALED(status) ? int(kCommunication) : WEXITSTATUS(status);
   }
 
   const LaunchPlan& plan_;

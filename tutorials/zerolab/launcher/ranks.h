@@ -12,7 +12,6 @@ namespace zl::cli {
 
 struct LaunchPlan {
   std::vector<std::string> command;
-  bool by_mpirun = false;  // else the ranks are started directly
   int ranks = 1;
   std::chrono::milliseconds grace{5000};  // after the first failure, before SIGTERM to the others
   int port = 0;
