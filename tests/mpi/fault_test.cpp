@@ -150,16 +150,6 @@ TEST_CASE(
       if (which != "any-order" || ranks > 2) require_right(mpi_rank(mpi, ranks, which), which);
 }
 
-TEST_CASE("MPI itself adds if the order of sums is left to it", "[mpi]") {
-  const Mpi mpi = mpi_of_build();
-  for (const int ranks : {3, 4})
-    require_right(mpi_rank(mpi, ranks, "without-order"), "without-order");
-  const Finished bf16 = mpi_rank(mpi, 2, "without-order-in-bf16");
-  CAPTURE(bf16.code);
-  CHECK(mpi.returned(bf16, 2));
-  CHECK(contains(bf16.err, "MPI cannot add bf16; leave sums to zerolab"));
-}
-
 TEST_CASE("an all-gather of 2.5 GiB on MPI is right to its last byte", "[mpi]") {
   const Mpi mpi = mpi_of_build();
   require_right(mpi_rank(mpi, 2, "large"), "large");

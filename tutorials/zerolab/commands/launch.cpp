@@ -13,7 +13,6 @@
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/launcher/process.h"
 #include "tutorials/zerolab/launcher/ranks.h"
 
 namespace zl::cli {
@@ -74,8 +73,8 @@ int launch() {
     std::string words;  // "--backend=mpi" and "--backend mpi" alike
     for (const std::string& word : plan.command)
       words += word + (word.starts_with("--") && word.find('=') == word.npos ? "=" : " ");
-    const bool cpu = words.find("--device=cpu ") != words.npos;
-    const bool mpi = words.find("--backend=mpi ") != words.npos;
+    const bool cpu = words.find("--device=cpu ") != words.npos,
+               mpi = words.find("--backend=mpi ") != words.npos;
     require_input(!plan.share_gpu || (!mpi && !cpu),
                   "--share-gpu lets ranks on NCCL share a GPU, but ranks ",
                   mpi ? "on MPI" : "on --device cpu", " use none; leave one of the two out");

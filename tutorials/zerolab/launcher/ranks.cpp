@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,10 +18,10 @@
 #include <string_view>
 #include <utility>
 
+#include "dist/mpi/mpi_transport.h"
 #include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/launcher/process.h"
 
 namespace zl::cli {
 namespace {
@@ -29,14 +30,88 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBeforeKill = std::chrono::seconds(2);  // between SIGTERM and SIGKILL
 constexpr size_t kMuch = size_t(1) << 20;              // [B] of a line, and of text to be written
 
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : str("signal ", signal);
+// ---- a process ---------------------------------------------------------------------------------
+
+// The ends to read from and to write to, for this process only. Throws InputError.
+std::array<int, 2> new_pipe() {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw InputError(str("a process could not be started: no pipe: ", std::strerror(errno)));
+  return ends;
 }
 
+struct ProcessPlan {
+  std::vector<std::string> command;  // the program, a path or a name on PATH, and its arguments
+  std::map<std::string, std::string> environment;  // added to the launcher's; empty: unset
+  std::array<int, 3> streams;                      // what become its stdin, stdout and stderr
+};
+
+// Runs in the new process, before its program. Only errno comes back, through `failure`.
+[[noreturn]] void become(const ProcessPlan& plan, const std::vector<char*>& words, pid_t launcher,
+                         int failure) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // the launcher died before the line above
+  for (int i = 0; i < 3; ++i) dup2(plan.streams[size_t(i)], i);
+  for (const auto& [name, value] : plan.environment)
+    value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+  for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);  // ignored by the launcher
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execvp(words[0], words.data());
+  const int error = errno;
+  (void)!write(failure, &error, sizeof error);
+  _exit(127);
+}
+
+// As exec wants them.
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+// Returns the process when the program runs, with no signal blocked or caught. Throws
+// ProgramNotFound, or InputError if it cannot be started for another reason.
+pid_t start_process(const ProcessPlan& plan) {
+  const std::vector<char*> words = pointers(plan.command);
+  const auto [failure, in_child] = new_pipe();
+  const pid_t launcher = getpid(), id = fork();
+  if (id == 0) become(plan, words, launcher, in_child);
+  require_input(id > 0, "a process could not be started: ", std::strerror(errno),
+                "; see ulimit -u");
+  setpgid(id, id);  // whichever of both comes first
+  close(in_child);
+  int error = 0;  // nothing comes if the program runs, which closes the other side
+  while (read(failure, &error, sizeof error) < 0 && errno == EINTR) {
+  }
+  close(failure);
+  if (error == 0) return id;
+  waitpid(id, nullptr, 0);
+  const std::string text = str("'", plan.command[0], "' cannot be started: ", std::strerror(error));
+  if (error == ENOENT) throw ProgramNotFound(text);
+  throw InputError(text);
+}
+
+// Whether the process has ended, and how, as waitpid() says it. If so, it is waited for, and the
+// rest of its group is killed.
+bool ended(pid_t id, int& status) {
+  siginfo_t info = {};
+  if (waitid(P_PID, id_t(id), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    return false;
+  kill(-id, SIGKILL);  // before waitpid(), which frees the number for other processes
+  waitpid(id, &status, 0);
+  return true;
+}
+
+// ---- the ranks ---------------------------------------------------------------------------------
+
 std::string how(int status) {
-  return WIFSIGNALED(status) ? signal_name(WTERMSIG(status))
-                             : str("exit code ", WEXITSTATUS(status));
+  if (!WIFSIGNALED(status)) return str("exit code ", WEXITSTATUS(status));
+  const char* const name = sigabbrev_np(WTERMSIG(status));
+  return name ? str("SIG", name) : str("signal ", WTERMSIG(status));
 }
 
 std::string hint(int signal) {
@@ -77,7 +152,7 @@ class Ranks {
   int run() {
     watch_signals();
     for (int r = 0; r < plan_.ranks; ++r) start(r);
-    while (alive() > 0) serve();
+    while (std::ranges::any_of(ranks_, &Rank::alive)) serve();
     for (Rank& rank : ranks_) {
       for (int piece = 0; rank.output >= 0 && piece < 16; ++piece)
         take_output(rank);      // more than a pipe holds
@@ -108,8 +183,8 @@ class Ranks {
 
   void start(int number) {
     const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
-    const Pipe pipe;
-    fcntl(pipe.read, F_SETFL, O_NONBLOCK);
+    const auto [output, pipe] = new_pipe();
+    fcntl(output, F_SETFL, O_NONBLOCK);
     ProcessPlan process{.command = plan_.command,
                         .environment = {{"RANK", rank},
                                         {"WORLD_SIZE", size},
@@ -119,17 +194,15 @@ class Ranks {
                                         {"ZEROLAB_PORT", std::to_string(plan_.port)},
                                         {"ZEROLAB_RUN_ID", plan_.run},
                                         {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
-                        .streams = {null_, pipe.write, pipe.write}};
+                        .streams = {null_, pipe, pipe}};
     if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(number, std::getenv));
-    if (number == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe.write};
-    ranks_.push_back({"rank " + rank, start_process(process), pipe.read});
-    close(pipe.write);
+    if (number == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe};
+    ranks_.push_back({"rank " + rank, start_process(process), output});
+    close(pipe);
   }
 
   // On a terminal rank 0 may be rewriting a progress line: it is erased, and redrawn by rank 0.
   std::string erased_line() const { return terminal_.rewrites ? "\r\x1b[K" : ""; }
-
-  int64_t alive() const { return std::ranges::count(ranks_, true, &Rank::alive); }
 
   // Waits for the next event, at most 100 ms, and handles it. Never blocks on a reader of stderr:
   // while much text is waiting for it, the ranks' output is not read.
@@ -276,6 +349,20 @@ class Ranks {
 
 int run_launched_ranks(const LaunchPlan& plan, Terminal terminal) {
   return Ranks(plan, terminal).run();
+}
+
+void become_mpirun(int ranks, const std::vector<std::string>& program) {
+  const MpiInBuild mpi = require_mpi();
+  std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(ranks)};
+  if (mpi.open_mpi)  // its ranks have time to save a checkpoint between SIGTERM and SIGKILL
+    words.insert(words.end(), {"--oversubscribe", "--bind-to", "none", "--mca",
+                               "odls_base_sigkill_timeout", "3"});
+  if (mpi.open_mpi && geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.insert(words.end(), program.begin(), program.end());
+  execv(words[0].c_str(), pointers(words).data());
+  throw InputError(str("this program was built with ", mpi.name(), ", whose mpirun (", mpi.mpirun,
+                       ") cannot be started: ", std::strerror(errno),
+                       ". Cure: install it, or build again with an MPI that is here"));
 }
 
 }  // namespace zl::cli
