@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // Before each message: by it the other side recognizes the program and its version.
 constexpr std::array<char, 8> kProgram{"zerolab"};
-constexpr uint32_t kVersion = 7;  // changes with the messages
+constexpr uint32_t kVersion = 8;  // changes with the messages
 struct Header {
   std::array<char, 8> program = kProgram;
   uint32_t version = kVersion;

@@ -79,7 +79,7 @@ void send_bytes(const Socket& socket, const std::string& bytes) {
 }
 
 // The begin of a message of zerolab, of this version or another one.
-std::string header(ControlMessage kind, uint64_t length, uint32_t version = 7) {
+std::string header(ControlMessage kind, uint64_t length, uint32_t version = 8) {
   return std::string("zerolab", 8) + to_bytes(version, kind, length);
 }
 

@@ -313,7 +313,7 @@ class Ranks {
     const Rank& cause = ranks_[*cause_];
     std::string text = str(cause.name, " failed with ", how(cause.status), " after ",
                            format("%.1f", cause.seconds), " s");
-    std::map<std::string, std::string> ends;  // the ranks that have each end
+    std::map<std::string, std::string> ends;  // the ranks that have each end, by its text
     for (size_t r = 0; r < ranks_.size(); ++r)
       if (r != *cause_)
         ends[ranks_[r].ended_by_launch ? "ended by launch" : how(ranks_[r].status)] += str(" ", r);
