@@ -1,5 +1,5 @@
 # Decides whether MPI is built in, and which one -> ZEROLAB_HAVE_MPI, ZEROLAB_MPI_INCLUDES,
-# ZEROLAB_MPI_LIBRARIES, ZEROLAB_MPI_DEFINITIONS (for dist/mpi/mpi_calls.cpp), and ZEROLAB_MPI_SAYS, one line
+# ZEROLAB_MPI_LIBRARIES, ZEROLAB_MPI_DEFINITIONS (for dist/mpi/mpi_communicator.cpp), and ZEROLAB_MPI_SAYS, one line
 # with the result and its reason. The headers of two MPIs cannot be in one program.
 set(ZEROLAB_MPI AUTO CACHE STRING
   "MPI between processes: AUTO (where it is found), ON (error with a fix if unavailable), OFF")

@@ -1,5 +1,4 @@
 // A build without MPI says so.
-#include "dist/mpi/library.h"
 #include "dist/mpi/mpi_transport.h"
 
 namespace zl {
@@ -8,7 +7,7 @@ std::optional<MpiInBuild> mpi_in_build() { return std::nullopt; }
 
 void finish_mpi() {}
 
-ProcessTransport mpi_transport(const LaunchedRank&, const RankOptions&, bool) {
+ProcessTransport mpi_transport(const LaunchedRank&) {
   (void)require_mpi();
   return {};
 }

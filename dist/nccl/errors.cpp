@@ -56,9 +56,7 @@ std::string nccl_error_text(const NcclApi& api, const char* function, NcclResult
                             NcclComm* comm) {
   const char *last = api.get_last_error(comm), *meaning = api.get_error_string(result);
   std::string said = last ? last : "";
-  constexpr const char* kBlank = " \t\n\r";
-  said.erase(0, said.find_first_not_of(kBlank));
-  said.erase(said.find_last_not_of(kBlank) + 1);
+  said.erase(said.find_last_not_of(" \t\n\r") + 1);
   std::string text =
       str(function, " gave ", name(result), " (", meaning ? meaning : "no text", ")");
   if (!said.empty()) text += str(", and NCCL said: ", said);

@@ -16,7 +16,6 @@ using namespace std::chrono_literals;
 // Between two looks of the watchdog: long enough to cost nothing, and so short that the server does
 // not say before it that a rank misses the next call.
 constexpr auto kInterval = 10ms;
-constexpr int64_t kToReport = 300'000'000;  // [ns] for a rank that has gone to say why
 
 }  // namespace
 
@@ -102,12 +101,6 @@ void NcclHandle::poll(const char* what) const {
 bool NcclHandle::is_idle(NcclComm* comm, const char* what) const {
   NcclResult state = NcclResult::success;
   take("ncclCommGetAsyncError", join_.api.comm_get_async_error, comm, &state);
-  // Another rank has gone and is about to report why, which says more than NCCL can.
-  const auto most = timeout_ > 0 ? std::min<int64_t>(kToReport, timeout_ / 8) : kToReport;
-  for (const int64_t began = running_nanoseconds();
-       state == NcclResult::remote_error && running_nanoseconds() - began < most;
-       std::this_thread::sleep_for(1ms))
-    others_.require_running();
   require_taken(what, state);
   return state == NcclResult::success;
 }
@@ -169,10 +162,7 @@ bool NcclHandle::look() {
         return true;
       }
     } catch (const std::exception& error) {
-      try {
-        others_.fail(one->call, error.what());
-      } catch (const std::exception&) {  // no memory to say it: the others end at their deadlines
-      }
+      others_.fail(one->call, error.what());
       abort();
       return false;
     }

@@ -18,13 +18,16 @@ class NcclCommunicator final : public ProcessCommunicator {
  public:
   NcclCommunicator(const LaunchedRank& place, const NcclJoin& join, ControlClient& others,
                    EventStream& events)
-      : ProcessCommunicator(place.rank, place.size, events, others, join.ordered, "NCCL"),
+      : ProcessCommunicator(place.rank, place.size, events, others),
         join_(join),
         handles_{std::make_shared<NcclHandle>(join, rank(), size(), others)},
         handle_(*handles_.back()) {
     this->join();
   }
 
+  int64_t reduction_scratch_bytes(int64_t count, Dtype dtype) const override {
+    return join_.ordered ? ProcessCommunicator::reduction_scratch_bytes(count, dtype) : 0;
+  }
   void begin_group() override { in_group_ = true; }
   void end_group() override {
     in_group_ = false;
@@ -43,6 +46,20 @@ class NcclCommunicator final : public ProcessCommunicator {
   }
 
  private:
+  // A call of this rank until its data has moved. Its Work owns it, so that no tensor outlives the
+  // rank's memory.
+  struct Operation {
+    ~Operation() { owner.release(*this); }
+    NcclCommunicator& owner;
+    const Call call;
+    Backend& backend;
+    Steps steps;
+    const int64_t record;  // its number in the flight recorder
+    // issued: its data is under way; done: the compute stream waits for that.
+    enum class State { waits_for_group, issued, done } state = State::waits_for_group;
+    std::shared_ptr<const StreamEvent> moved = {};  // the event at which its data has
+  };
+
   // NCCL's communicator of a group lives until all ranks finish.
   NcclCommunicator(NcclCommunicator& all, const Split& split)
       : ProcessCommunicator(all, split),
@@ -67,12 +84,12 @@ class NcclCommunicator final : public ProcessCommunicator {
     NcclUniqueId id;  // that of the first rank counts
     if (rank() == 0) id = handle_.unique_id();
     std::vector<std::string> machines;
-    const std::string mine = WireWriter().put(id).text(join_.machine).take();
+    const std::string mine = to_bytes(id, join_.machine);
     for (const std::string& text : do_all_gather_object(mine, joining)) {
       WireReader wire(text);
       const auto of_rank = wire.get<NcclUniqueId>();
       if (machines.empty()) id = of_rank;
-      machines.push_back(wire.text());
+      machines.push_back(wire.get<std::string>());
     }
     ranks_.per_machine = ranks_per_machine(machines);
     handle_.carry_out(joining, [&] { handle_.join(id); });
@@ -82,16 +99,30 @@ class NcclCommunicator final : public ProcessCommunicator {
     return !join_.api.needs_gpu || backend.native_stream(Stream::communication);
   }
 
-  void post(Operation& op) override {
-    group_.push_back(&op);
+  Work carry_out(const Call& call, Backend& backend, Steps steps, int64_t record) override {
+    const std::shared_ptr<Operation> op(
+        new Operation{*this, call, backend, std::move(steps), record});
+    group_.push_back(op.get());
     if (!in_group_) end_group();
+    return Work([op] { op->owner.complete(*op); });
   }
 
-  Step unordered_sum(const Tensor& tensor, const Call& call, int64_t count, char* sums) override {
-    return {[=, this](ChunkTransport&) {
-      const bool all = call.kind == Collective::all_reduce;
-      handle_.add(all, address_at(tensor, 0), sums, count, tensor.dtype());
+  // If NCCL adds, it leaves the sums in place: in a reduce_scatter in the local shard.
+  Steps reduction_steps(const Tensor& tensor, const Tensor& start, const Call& call) override {
+    if (join_.ordered) return ProcessCommunicator::reduction_steps(tensor, start, call);
+    require(!start.defined(), name(call.kind), " '", call.name,
+            "': a sum that continues from a start needs ordered sums, and here NCCL adds");
+    const bool all = call.kind == Collective::all_reduce;
+    const int64_t count = all ? call.count : call.count / size();
+    char* const sums = address_at(tensor, all ? 0 : rank() * count);
+    Step step{[=, this](ChunkTransport&) {
+      handle_.add(all, address_at(tensor, 0), sums, count, call.dtype);
     }};
+    if (call.reduction == Reduction::mean)
+      step.kernel = [=, ranks = size()] {
+        tensor.backend().ordered_sum({{&sums, 1}, {&sums, 1}, 0, count, call.dtype, true, ranks});
+      };
+    return {step};
   }
 
   Work do_broadcast(const Tensor& inout, const Call& call) override {
@@ -109,7 +140,7 @@ class NcclCommunicator final : public ProcessCommunicator {
     for (Operation* op : operations) {
       require(&op->backend == &backend, describe(op->call),
               " is on another device than the first call of its group");
-      op->state = Operation::State::posted;  // a part of it, if what follows fails
+      op->state = Operation::State::issued;  // a part of it, if what follows fails
       steps = std::max(steps, op->steps.size());
     }
     const int64_t began = running_nanoseconds();
@@ -132,8 +163,8 @@ class NcclCommunicator final : public ProcessCommunicator {
   // a reduction may still use its scratch, which is freed here. That is safe because a free block
   // is used again only by work behind the compute stream, which now waits for the reduction: by
   // kernels in it, and by operations, which begin after an event of it (tensor/block_pool.h).
-  void complete(Operation& op) override {
-    require(op.state != Operation::State::checked, describe(op.call),
+  void complete(Operation& op) {
+    require(op.state != Operation::State::waits_for_group, describe(op.call),
             " is waited for before its group has ended");
     handle_.carry_out(op.call, [&] {
       if (op.moved) handle_.waited_for(op.record);
@@ -147,14 +178,14 @@ class NcclCommunicator final : public ProcessCommunicator {
   // An operation that was not waited for; this rank's next call throws. If it was issued, the
   // buffers must stay until the compute stream waits for it. If NCCL was aborted, kernels may still
   // follow on the stream. A GPU on which they have not ended after half a second hangs.
-  void release(Operation& op) noexcept override {
+  void release(Operation& op) noexcept {
     try {
       if (others_.failed()) handle_.abort();
-      if (op.state == Operation::State::posted && !handle_.ended()) complete(op);
+      if (op.state == Operation::State::issued && !handle_.ended()) complete(op);
     } catch (const std::exception&) {  // the next call throws it again
     }
     try {
-      if (op.state == Operation::State::posted) {
+      if (op.state == Operation::State::issued) {
         const auto event = op.backend.record_event(Stream::communication);
         const int64_t limit = steady_nanoseconds() + 500'000'000;
         while (!op.backend.event_done(event.get()) && steady_nanoseconds() < limit)

@@ -4,8 +4,11 @@
 // are processes compare their collectives over a connection to the control server in rank 0's
 // process. Functions that wait throw CommunicationError if the run has failed.
 //
-// A separate thread reads what the server sends, and answers when it asks whether this process is
-// alive. It also notices that rank 0 has died or is silent.
+// Two threads share a client. The rank's thread makes the calls, and waits in them. The client's
+// thread reads what the server sends, and answers when it asks whether this process is alive, also
+// while the rank computes or is blocked in a library. It also notices that rank 0 has died or is
+// silent. So a rank that waits always comes to know how the run has ended: all ranks have ended
+// well, or it has failed.
 #pragma once
 
 #include <atomic>
@@ -19,7 +22,6 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/processes/bootstrap.h"
 #include "dist/processes/control_messages.h"
 
 namespace zl {
@@ -27,9 +29,10 @@ namespace zl {
 class ControlClient {
  public:
   // Finds rank 0; on rank 0 starts the control server, which ends with this. `timeout` of a call,
-  // and of a sign of life; 0: none.
-  ControlClient(const RankIdentity& self, const BootstrapOptions& options,
-                std::chrono::milliseconds timeout);
+  // and of a sign of life; 0: none. The client's thread calls `watch` every 20 ms at least.
+  ControlClient(
+      const RankStart& self, std::chrono::milliseconds timeout,
+      std::function<void(ControlClient&)> watch = [](ControlClient&) {});
   ~ControlClient();
   ControlClient(const ControlClient&) = delete;
 
@@ -40,6 +43,9 @@ class ControlClient {
 
   // For the rank's thread.
 
+  // Called every millisecond while the rank waits for others here: a library that moves data only
+  // while a rank is inside it may have to answer them. Must not throw, nor call this client.
+  std::function<void()> while_waiting = {};
   // Returns when all ranks have come to the same collective. After compare_calls_only_on_timeout()
   // it returns at once, unless the call is a barrier. Returns the call's number in the rank's
   // flight recorder.
@@ -66,39 +72,35 @@ class ControlClient {
 
   // For the owner of the process.
 
-  // The run fails for this reason. Returns when all ranks know it, or the server does not answer.
-  // `find_cause`: the server looks for what may have caused it.
-  void stopped(const RunFailure& failure, bool find_cause = false);
-  void ended() { send(ControlMessage::ended, "", true); }  // no more calls; to be called last
-  // Whether all ranks have ended well, or this one knows that the run failed.
-  bool over() const { return over_ || failed_; }
+  // The run fails for this reason, unless it has. `find_cause`: the server looks for what may have
+  // caused it. Does not wait: ended() does.
+  void stop(const RunFailure& failure, bool find_cause = false);
+  // To be called last: no more calls. Returns when all ranks have ended, or the run has failed.
+  void ended();
   RunFailure failure() const;
 
  private:
-  int64_t begin(const Call& call, const EventStream& events, CallState state);
-  // Returns the texts of all ranks when they have come to this rank's last call.
-  std::string meet(const Call& call, const std::string& text);
   void serve();
+  std::string listen();  // to the server for 20 ms; returns why it is lost, or ""
   void handle(const Message& message);
-  void send(ControlMessage kind, const std::string& body, bool all_records = false);
+  void send(ControlMessage kind, const std::string& body = "");
   void run_failed(const RunFailure& failure);
-  void server_lost(const std::string& why);
 
   const int rank_;
   const int64_t timeout_;  // [ns]
   const std::function<bool()> interrupted_;
+  const std::function<void(ControlClient&)> watch_;
   std::jthread server_;  // on rank 0
   const std::unique_ptr<Connection> connection_;
   FlightRecorder flight_;
   bool only_on_timeout_ = false;  // of the rank's thread
   std::mutex sending_;
-  int64_t sent_calls_ = 0;  // under sending_: what the server has seen of flight_
   // All ranks have come; have ended well; the run has failed; this ends.
   std::atomic<bool> started_{false}, over_{false}, failed_{false}, closing_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::optional<std::string> texts_;  // of all ranks, when they have come to this rank's last call
+  std::optional<std::vector<std::string>> texts_;  // when all have come to this rank's last call
   RunFailure failure_;
 
   std::jthread thread_;

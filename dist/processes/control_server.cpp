@@ -1,5 +1,3 @@
-#include "dist/processes/control_server.h"
-
 #include <poll.h>
 
 #include <algorithm>
@@ -18,12 +16,13 @@ namespace zl {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kToAnswer = 300 * kMillisecond;  // for the ranks to send their last calls
-constexpr int64_t kToRead = 300 * kMillisecond;    // for the ranks to read why the run failed
+constexpr auto kToRead = 300ms;                    // for the ranks to read why the run failed
 constexpr int64_t kToAsk = 1000 * kMillisecond;    // at most, whether ranks are alive
-constexpr auto kToCome = 2s;                       // for ranks to connect, and hear of it too
+constexpr auto kToCome = 1000ms;                   // for others to come, and read it too
 
 // The rank's last collective, if `group` is given in that group; number 0: none.
 Call last_collective(const FlightRecorder& flight, const RankGroup* group = nullptr) {
@@ -54,20 +53,30 @@ std::string first_mismatch_text(const Flights& flights) {
 
 class ControlServer {
  public:
-  ControlServer(const RankIdentity& rank_0, const BootstrapOptions& options,
-                std::chrono::milliseconds timeout, Socket to_rank_0)
+  ControlServer(const RankStart& rank_0, std::chrono::milliseconds timeout, Socket to_rank_0)
       : timeout_(std::chrono::nanoseconds(timeout).count()),
         ask_every_(timeout_ > 0 ? std::clamp(timeout_ / 4, kToAsk / 20, kToAsk) : kToAsk),
-        ranks_(size_t(rank_0.size)),
-        all_must_come_(deadline_in(options.timeout)) {
-    lobby_.emplace(rank_0, options);
+        ranks_(size_t(rank_0.place.size)),
+        came_{{0, rank_0}},
+        all_must_come_(deadline_in(rank_0.timeout)) {
+    const std::string& address = rank_0.place.address;
+    const bool local = address == "127.0.0.1" || address == "localhost";
+    int& port = came_.at(0).place.port;
+    const int first = port;
+    for (; port < first + kPorts; ++port) {
+      listener_ = listen_on(port, local ? Reach::this_machine : Reach::everywhere);
+      if (listener_.open()) break;
+    }
+    if (!listener_.open())
+      throw CommunicationError(str("rank 0 finds no free port among ", first, " to ", port - 1,
+                                   "; set ZEROLAB_PORT to the first of ", kPorts,
+                                   " that are free, on all ranks"));
     for (const Rank& rank : ranks_) flights_.push_back(&rank.flight);
     let_in(0, std::make_unique<Connection>(std::move(to_rank_0)));
   }
 
   void serve(const std::stop_token& stop) {
-    int64_t close_at = 0;
-    for (;;) {
+    for (std::optional<Deadline> leave;;) {
       std::vector<pollfd> waiting;
       for (const Rank& rank : ranks_)
         if (!rank.gone()) {
@@ -78,14 +87,16 @@ class ControlServer {
       (void)::poll(waiting.data(), waiting.size(), 5);
       for (int r = 0; r < int(ranks_.size()); ++r)
         if (!ranks_[size_t(r)].gone()) read(r);
-      if (lobby_ && !over_) wait_for_ranks();
+      if (listener_.open()) let_ranks_in();
       const int64_t now = steady_nanoseconds();
       check(now);
       publish(now);
       if (!stop.stop_requested()) continue;
       if (!over_ && !failing_) fail("rank 0 has ended");
-      if (over_ && close_at == 0) close_at = now + kToRead;
-      if (over_ && (std::ranges::all_of(ranks_, &Rank::gone) || now > close_at)) return;
+      if (!over_) continue;
+      const Deadline time = Clock::now();
+      if (!leave) leave = time + (all_came() ? kToRead : kToCome);
+      if (time > *leave || (all_came() && std::ranges::all_of(ranks_, &Rank::gone))) return;
     }
   }
 
@@ -105,55 +116,79 @@ class ControlServer {
     int64_t until;                                             // [ns]
   };
 
+  // One that comes when the run has failed hears of that at once.
   void let_in(int r, std::unique_ptr<Connection> connection) {
-    connection->send(uint32_t(ControlMessage::alive), WireWriter().put(asked_).take());
+    connection->send(ControlMessage::alive, to_bytes(asked_));
+    if (over_) connection->send(ControlMessage::failure, encode(failing_->failure));
     ranks_[size_t(r)].connection = std::move(connection);
   }
+  bool all_came() const { return came_.size() == ranks_.size(); }
 
-  void wait_for_ranks() {
-    const std::string problem =
-        lobby_->look([this](int r, auto connection) { let_in(r, std::move(connection)); });
-    if (!problem.empty()) fail_when_others_came({problem, kInputFailure});
-    uint64_t missing = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) missing |= uint64_t(ranks_[r].gone()) << r;
-    if (missing != 0 && std::chrono::steady_clock::now() > all_must_come_)
-      fail(lobby_->missing_text(missing));
-    if (missing != 0 || failing_) return;
-    lobby_.reset();
-    broadcast(ControlMessage::started, "");
+  // Ranks that have come, by their hello; disconnects other programs.
+  void let_ranks_in() {
+    for (Socket socket = accept_from(listener_); socket.open(); socket = accept_from(listener_))
+      strangers_.push_back(std::make_unique<Connection>(std::move(socket)));
+    for (std::unique_ptr<Connection>& one : strangers_) {
+      const auto message = one->receive(Clock::now());
+      if (one->problem() == kOtherVersion) {
+        other_version_ = true;
+        one->send(ControlMessage::failure);  // by which it sees the same
+      }
+      const bool silent = std::chrono::nanoseconds(one->silence()) > kAnswer;
+      const bool goes = message || one->problem() || silent;
+      if (message && message->kind == ControlMessage::hello) admit(one, message->body);
+      if (goes) one = nullptr;
+    }
+    std::erase(strangers_, nullptr);
+    if (!all_came()) {
+      if (Clock::now() > all_must_come_) fail(missing_text(came_, other_version_));
+    } else if (!failing_) {
+      listener_ = {};
+      strangers_.clear();
+      broadcast(ControlMessage::started);
+    }
+  }
+
+  // A rank that was started differently ends the run, because no other can come in its place.
+  void admit(std::unique_ptr<Connection>& stranger, const std::string& hello) try {
+    const RankStart one = decode_start(hello);
+    if (one.place.run != came_.at(0).place.run) return;
+    // One that gave up waiting has disconnected, and will connect again.
+    if (stranger->receive(Clock::now()) || stranger->problem()) return;
+    const std::string refusal = refusal_text(came_, one);
+    if (one.place.rank > 0 && one.place.rank < int(ranks_.size()))
+      came_.try_emplace(one.place.rank, one);
+    if (refusal.empty()) return let_in(one.place.rank, std::move(stranger));
+    stranger->send(ControlMessage::failure, encode(RunFailure{refusal, kInputFailure}));
+    fail({refusal, kInputFailure});
+  } catch (const CommunicationError&) {  // what it says is no hello
   }
 
   // All messages that have come from the rank. A connection that ends before the rank has is its
   // death.
   void read(int r) {
     Rank& rank = ranks_[size_t(r)];
-    for (Message message;;) {
-      const auto state = rank.connection->receive(message, std::chrono::steady_clock::now());
-      if (state == Connection::State::waiting) return;
-      if (state != Connection::State::message) return lose(r, state);
-      try {
-        handle(r, message);
+    while (const auto message = rank.connection->receive(Clock::now())) try {
+        handle(r, *message);
       } catch (const std::exception& error) {
         fail(str("rank ", r, ": ", error.what()));
       }
-    }
-  }
-
-  void lose(int r, Connection::State state) {
-    Rank& rank = ranks_[size_t(r)];
+    const char* const problem = rank.connection->problem();
+    if (!problem) return;
     rank.connection.reset();
     rank.flight.set_current(false);
-    if (state != Connection::State::ended) fail(str("rank ", r, " sends what is no message"));
-    const std::string death = died_text(r);
-    if (lobby_) return fail_when_others_came({death});
-    if (!rank.ended) fail(str(death, "; ", last_seen(r, rank.flight, steady_nanoseconds())));
+    if (problem != kEnded) fail(str("rank ", r, " sends what is no message"));
+    if (!rank.ended)
+      fail(listener_.open()
+               ? died_text(r)
+               : str(died_text(r), "; ", last_seen(r, rank.flight, steady_nanoseconds())));
   }
 
   void handle(int r, const Message& message) {
     Rank& rank = ranks_[size_t(r)];
     WireReader wire(message.body);
-    decode(wire.text(), texts_, rank.flight);
-    switch (ControlMessage(message.kind)) {
+    decode(wire.get<std::string>(), texts_, rank.flight);
+    switch (message.kind) {
       case ControlMessage::alive: {
         rank.answered = wire.get<int64_t>();
         // One that waits in a collective was answered, and sent this before the answer came.
@@ -162,7 +197,7 @@ class ControlServer {
           rank.flight.change(rank.flight.calls() - 1, CallState::moving);
         return;
       }
-      case ControlMessage::enter: return enter(r, wire.text());
+      case ControlMessage::enter: return enter(r, wire.get<std::string>());
       case ControlMessage::failed: {
         const RunFailure failure = decode_failure(wire);
         return wire.get<bool>() ? fail(failure, Failing::Cause::missing_rank, r) : fail(failure);
@@ -185,7 +220,7 @@ class ControlServer {
       if (!group.has(int(i))) continue;
       if (!waits[i] || waits[i]->group != group) return;
       calls[i] = &*waits[i];
-      texts += WireWriter().text(*ranks_[i].text).take();
+      texts += to_bytes(*ranks_[i].text);
     }
     if (const std::string why = mismatch_text(calls); !why.empty()) return fail(why);
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -193,8 +228,7 @@ class ControlServer {
       Rank& rank = ranks_[i];
       rank.text.reset();
       rank.flight.change(rank.flight.calls() - 1, CallState::moving);
-      if (!rank.gone())
-        rank.connection->send(uint32_t(ControlMessage::met), WireWriter().text(texts).take());
+      if (!rank.gone()) rank.connection->send(ControlMessage::met, texts);
     }
   }
 
@@ -250,11 +284,6 @@ class ControlServer {
   void fail(const std::string& why) {
     if (!why.empty()) fail(RunFailure{why});
   }
-  void fail_when_others_came(const RunFailure& failure) {
-    if (!failed())
-      others_come_ = std::min<Deadline>(all_must_come_, std::chrono::steady_clock::now() + kToCome);
-    fail(failure);
-  }
   bool failed() const { return failing_ && failing_->cause == Failing::Cause::known; }
 
   std::string found_cause() const {
@@ -262,12 +291,12 @@ class ControlServer {
     std::string cause = first_mismatch_text(flights_);
     // The ranks may have gone on for so long that no record has the call in which they differed.
     if (failing_->cause == Failing::Cause::mismatch) return cause.empty() ? why : cause;
-    if (cause.empty()) cause = missing_text(failing_->rank);
+    if (cause.empty()) cause = absent_text(failing_->rank);
     return cause.empty() || why.empty() ? cause + why : str(cause, ". So ", why);
   }
 
   // Ranks that have not come to the last collective of `rank`; "" if all have.
-  std::string missing_text(int rank) const {
+  std::string absent_text(int rank) const {
     const Call last = last_collective(ranks_[size_t(rank)].flight);
     std::string text;
     for (int r = 0; r < int(ranks_.size()); ++r)
@@ -285,22 +314,20 @@ class ControlServer {
     if (over_) return;
     if (!failing_) {
       over_ = std::ranges::all_of(ranks_, &Rank::ended);
-      if (over_) broadcast(ControlMessage::over, "");
+      if (over_) broadcast(ControlMessage::over);
       return;
     }
     const bool all_answered = std::ranges::all_of(
         ranks_, [this](const Rank& rank) { return rank.gone() || rank.answered == asked_; });
     const bool may_say_more = failing_->cause == Failing::Cause::mismatch || !all_answered;
     if (may_say_more && now < failing_->until) return;
-    if (lobby_ && !lobby_->all_have_come() && std::chrono::steady_clock::now() < others_come_)
-      return;
-    RunFailure failure = failing_->failure;
+    RunFailure& failure = failing_->failure;
     if (!failed()) failure.why = found_cause();
-    if (!lobby_) failure.report = str("communication failed: ", failure.why, "\n");
-    for (int r = 0; r < int(ranks_.size()) && !lobby_; ++r)
+    if (!listener_.open()) failure.report = str("communication failed: ", failure.why, "\n");
+    for (int r = 0; r < int(ranks_.size()) && !listener_.open(); ++r)
       failure.report += flight_report(r, ranks_[size_t(r)].flight, ranks_[size_t(r)].ended, now);
     for (const Rank& rank : ranks_) {
-      if (!rank.gone()) rank.connection->send(uint32_t(ControlMessage::failure), encode(failure));
+      if (!rank.gone()) rank.connection->send(ControlMessage::failure, encode(failure));
       failure.report.clear();  // one rank is enough to print it
     }
     over_ = true;
@@ -308,21 +335,23 @@ class ControlServer {
 
   // For their last calls, and whether they are alive.
   void ask() {
-    broadcast(ControlMessage::alive, WireWriter().put(asked_).take());
+    broadcast(ControlMessage::alive, to_bytes(asked_));
     last_asked_ = steady_nanoseconds();
   }
-  void broadcast(ControlMessage kind, const std::string& body) {
+  void broadcast(ControlMessage kind, const std::string& body = "") {
     for (const Rank& rank : ranks_)
-      if (!rank.gone()) rank.connection->send(uint32_t(kind), body);
+      if (!rank.gone()) rank.connection->send(kind, body);
   }
 
   const int64_t timeout_, ask_every_;  // [ns]
   std::vector<Rank> ranks_;
-  Flights flights_;             // what they have sent of their calls
-  std::optional<Lobby> lobby_;  // until all ranks have come
+  Flights flights_;  // what they have sent of their calls
+  RankStarts came_;
+  Socket listener_;  // open until all ranks have come
   const Deadline all_must_come_;
-  Deadline others_come_{};  // until then a failure waits for ranks that have not come
-  EventStream texts_;       // keeps the texts of calls
+  std::vector<std::unique_ptr<Connection>> strangers_;  // that have not said yet who they are
+  bool other_version_ = false;                          // one of them was
+  EventStream texts_;                                   // keeps the texts of calls
   std::optional<Failing> failing_;
   int64_t asked_ = 0;                        // changes when an answer must be a new one
   int64_t last_asked_ = 0, last_check_ = 0;  // [ns]
@@ -332,12 +361,11 @@ class ControlServer {
 
 }  // namespace
 
-std::unique_ptr<Connection> start_control_server(const RankIdentity& self,
-                                                 const BootstrapOptions& options,
+std::unique_ptr<Connection> start_control_server(const RankStart& self,
                                                  std::chrono::milliseconds timeout,
                                                  std::jthread& server) {
   auto [near, far] = socket_pair();
-  const auto serving = std::make_shared<ControlServer>(self, options, timeout, std::move(near));
+  const auto serving = std::make_shared<ControlServer>(self, timeout, std::move(near));
   server = start_thread("control server",
                         [serving](const std::stop_token& stop) { serving->serve(stop); });
   return std::make_unique<Connection>(std::move(far));

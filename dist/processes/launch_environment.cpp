@@ -7,7 +7,6 @@
 #include <sstream>
 #include <string_view>
 
-#include "dist/processes/bootstrap.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -43,27 +42,12 @@ class Variables {
                   "', which is no whole number from ", least, " to ", most);
     return number;
   }
-  // A number that must be set because `because` is.
-  int needed(const char* name, const char* because, int least = 0) const {
-    const auto found = number(name, least);
-    require_input(found.has_value(), because, " is '", text(because), "', but ", name,
-                  " is not set; a launcher sets both. Cure: start the ranks by srun, torchrun, "
-                  "mpirun or 'zerolab launch', or unset ",
-                  because);
-    return *found;
-  }
   // "RANK=3".
   std::string assignment(const char* name) const { return str(name, "=", text(name)); }
 
  private:
   const Environment& get_;
 };
-
-void require_below(const Variables& v, const char* name, int value, const char* limit_name,
-                   int limit) {
-  require_input(value < limit, v.assignment(name), " is not below ", v.assignment(limit_name),
-                ": ranks count from 0");
-}
 
 // A launcher's variables.
 struct Names {
@@ -103,25 +87,27 @@ int tasks_on(const Variables& v, const char* name, int machine) {
                        v.text("SLURM_NODEID"), ")"));
 }
 
+constexpr const char* kStartThem =
+    ". Cure: start the ranks by srun, torchrun, mpirun or 'zerolab launch', or unset ";
+
 LaunchedRank numbers(const Variables& v, const Names& names) {
-  LaunchedRank r{.launcher = names.launcher};
-  r.rank = v.needed(names.rank, names.size);
-  r.size = v.needed(names.size, names.rank, 1);
-  require_below(v, names.rank, r.rank, names.size, r.size);
-  if (!v.has(names.local_rank) && !v.has(names.local_size)) {
-    require_input(
-        r.size == 1, v.assignment(names.rank), " and ", v.assignment(names.size),
-        " are set, but not ", names.local_rank, " and ", names.local_size,
-        ", this process's number on its machine and how many run there. Cure: set them too");
-    return r;
+  const auto [launcher, mark, rank, size, local_rank, local_size] = names;
+  LaunchedRank r{.rank = v.number(rank).value_or(-1),
+                 .size = v.number(size).value_or(-1),
+                 .launcher = launcher};
+  if (r.size != 1 || v.has(local_rank) || v.has(local_size)) {
+    r.local_rank = v.number(local_rank).value_or(-1);
+    r.local_size = r.launcher == kSrun.launcher
+                       ? tasks_on(v, local_size, v.number("SLURM_NODEID").value_or(0))
+                       : v.number(local_size).value_or(-1);
   }
-  r.local_rank = v.needed(names.local_rank, names.local_size);
-  r.local_size = r.launcher == kSrun.launcher
-                     ? tasks_on(v, names.local_size, v.needed("SLURM_NODEID", names.local_size))
-                     : v.needed(names.local_size, names.local_rank, 1);
-  require_below(v, names.local_rank, r.local_rank, names.local_size, r.local_size);
-  require_input(r.local_size <= r.size, v.assignment(names.local_size), " is more than ",
-                v.assignment(names.size));
+  const bool counted = r.rank >= 0 && r.rank < r.size && r.local_rank >= 0 &&
+                       r.local_rank < r.local_size && r.local_size <= r.size;
+  require_input(counted, v.assignment(rank), ", ", v.assignment(size), ", ",
+                v.assignment(local_rank), ", ", v.assignment(local_size),
+                " do not say which rank this process is: a launcher sets all four (the last two "
+                "count the ranks of this machine), and ranks count from 0",
+                kStartThem, rank);
   return r;
 }
 
@@ -209,9 +195,10 @@ LaunchEnvironment launch_environment(const Environment& get) {
   // Many job scripts set WORLD_SIZE for srun, which sets the ranks.
   const int size = found.rank ? found.rank->size : 1;
   const int world = v.number("WORLD_SIZE", 1).value_or(size);
-  if (!found.rank && world > 1) (void)v.needed("RANK", "WORLD_SIZE");
+  require_input(found.rank || world == 1, v.assignment("WORLD_SIZE"), " is set, but not RANK",
+                kStartThem, "WORLD_SIZE");
   require_input(world == size, v.assignment("WORLD_SIZE"), " is set, but ",
-                found.rank ? found.rank->launcher : "", " started ", size,
+                found.rank.value_or(LaunchedRank()).launcher, " started ", size,
                 " ranks. Cure: unset WORLD_SIZE");
   if (found.rank) {
     LaunchedRank& r = *found.rank;

@@ -1,7 +1,10 @@
 // Which rank this process is, as the launcher that started it says.
 //
-// Launchers say it in environment variables, each in its own. No PMI, PMIx or MPI library is asked,
-// which many machines lack or have in another version.
+// Launchers say it in environment variables, each in its own: the rank, the number of ranks, and
+// both again among the ranks on this machine. No PMI, PMIx or MPI library is asked, which many
+// machines lack or have in another version.
+//
+// If launchers are nested, as torchrun under srun, the innermost one counts.
 #pragma once
 
 #include <functional>
@@ -14,10 +17,12 @@ namespace zl {
 // The launcher of ranks that a script or a user starts with RANK and WORLD_SIZE.
 inline constexpr const char* kNoLauncher = "RANK and WORLD_SIZE";
 
+inline constexpr int kPorts = 20;  // rank 0 takes the first free one of this many
+
 struct LaunchedRank {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;  // local: among the ranks on this machine
   std::string address = "127.0.0.1";                       // of rank 0's machine
-  int port = 0;          // rank 0 listens on this port or one of the next 19
+  int port = 0;                                            // the first of rank 0's ports
   std::string run;       // distinguishes this run from others; "" if the launcher gives no name
   std::string launcher;  // "torchrun", "deepspeed", "srun", "mpirun", "zerolab launch", kNoLauncher
   bool shares_gpu = false;  // ZEROLAB_SHARE_GPU=1: several ranks on NCCL may use one GPU

@@ -1,5 +1,6 @@
-// One rank of several processes, which find each other, compare their calls and end together. A
-// transport moves their data (dist/nccl/nccl_transport.h, dist/mpi/mpi_transport.h).
+// One rank of several processes, which find each other, compare their calls and end together: what
+// run_ranks() is for threads. A transport moves their data (dist/nccl/nccl_transport.h,
+// dist/mpi/mpi_transport.h).
 #pragma once
 
 #include <functional>
@@ -12,26 +13,22 @@
 
 namespace zl {
 
-struct ProcessOptions {
-  std::string settings;  // equal on all ranks: lines of "key=value"
-  // PCI address of the rank's GPU, which no other rank may use; "" on the CPU, or if it is shared.
-  std::string gpu;
-  std::function<bool()> interrupted;  // polled while the ranks connect
-};
-
 // Makes the communicator of the rank.
 struct ProcessTransport {
-  // Called on the rank's thread, which also destroys the result, before `others` and `events`.
+  // Its result is destroyed on the same thread, before `others` and `events`.
   std::function<std::unique_ptr<Communicator>(ControlClient& others, EventStream& events)> join;
   // The function of the library that a rank is in, for the report if it hangs there; null: none, or
   // not known.
   std::function<const char*()> inside = [] { return nullptr; };
+  // Whether such a function returns when the run has failed, since the rank's thread polls in it.
+  // Else the process exits with code 4, a second after the failure is known.
+  bool returns = true;
 };
 
-// Runs `body` as the rank that a launcher made of this process, and returns when all ranks have
-// ended. Throws the rank's own error, or CommunicationError for the failure of another rank or of
-// the communication. If one rank throws OutOfMemory, all do. After a failure a rank ends within
-// `options.timeout` and the time of its work; if that takes another `timeout` and
+// Runs `body` as the rank that a launcher made of this process, on the caller's thread, and returns
+// when all ranks have ended. Throws the rank's own error, or CommunicationError for the failure of
+// another rank or of the communication. If one rank throws OutOfMemory, all do. After a failure a
+// rank ends within `options.timeout` and the time of its work; if that takes another `timeout` and
 // `options.grace`, the process exits with code 4, as run_ranks() says. The end of the launcher (its
 // parent process) is a failure. Throws InputError if the processes were started differently. At
 // most kMostRanks ranks.

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "dist/communicator.h"
+#include "dist/processes/wire.h"
 #include "tensor/error.h"
 
 namespace zl {
@@ -24,42 +24,24 @@ using Clock = std::chrono::steady_clock;
 
 // Before each message: by it the other side recognizes the program and its version.
 constexpr std::array<char, 8> kProgram{"zerolab"};
-constexpr uint32_t kVersion = 7;  // changes with the messages
+constexpr uint32_t kVersion = 8;  // changes with the messages
 struct Header {
   std::array<char, 8> program = kProgram;
-  uint32_t version = kVersion, kind = 0;
+  uint32_t version = kVersion;
+  ControlMessage kind{};
   uint64_t length = 0;  // [B] of the message
 };
+constexpr uint64_t kLongest = uint64_t(1) << 32;  // [B]
 
 constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 bool try_again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// Whether `events` came before the deadline.
+// Whether `events` came before the deadline, or within 2 s.
 bool wait_for(int fd, short events, Deadline deadline) {
-  for (;;) {
-    const auto left = std::clamp<Clock::duration>(deadline - Clock::now(), 0s, 1s);
-    pollfd waiting{fd, events, 0};
-    if (::poll(&waiting, 1, int(std::chrono::ceil<std::chrono::milliseconds>(left).count())) > 0)
-      return true;
-    if (Clock::now() >= deadline) return false;
-  }
-}
-
-void do_not_delay(const Socket& socket) {  // TCP would collect small messages
-  const int on = 1;
-  (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-bool connects(const Socket& socket, const addrinfo& to, Deadline deadline) {
-  if (::connect(socket.fd(), to.ai_addr, to.ai_addrlen) == 0) return true;
-  if (errno != EINPROGRESS) return false;
-  if (!wait_for(socket.fd(), POLLOUT, deadline)) return errno = ETIMEDOUT, false;
-  int error = 0;
-  socklen_t size = sizeof error;
-  (void)::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-  errno = error;
-  return error == 0;
+  const auto left = std::clamp<Clock::duration>(deadline - Clock::now(), 0s, 2s);
+  pollfd waiting{fd, events, 0};
+  return ::poll(&waiting, 1, int(std::chrono::ceil<std::chrono::milliseconds>(left).count())) > 0;
 }
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -114,9 +96,7 @@ Socket listen_on(int port, Reach reach) {
 }
 
 Socket accept_from(const Socket& listener) {
-  Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.open()) do_not_delay(socket);
-  return socket;
+  return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
@@ -127,11 +107,14 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
     // An address that drops packets must leave time for the others.
     const Deadline part = Clock::now() + (deadline - Clock::now()) / addresses;
     Socket socket(::socket(to->ai_family, kKind, 0));
-    if (socket.open() && connects(socket, *to, part)) {
-      do_not_delay(socket);
-      return socket;
-    }
-    why = std::strerror(errno);
+    int error = ::connect(socket.fd(), to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
+    socklen_t size = sizeof error;
+    if (error == EINPROGRESS && !wait_for(socket.fd(), POLLOUT, part))
+      error = ETIMEDOUT;
+    else if (error == EINPROGRESS)
+      (void)::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error == 0) return socket;
+    why = std::strerror(error);
   }
   return {};
 }
@@ -143,20 +126,19 @@ std::pair<Socket, Socket> socket_pair() {
   return {Socket(fds[0]), Socket(fds[1])};
 }
 
-void Connection::send(uint32_t kind, std::string_view body) {
-  const std::lock_guard lock(mutex_);
-  const Header header{.kind = kind, .length = body.size()};
-  unsent_.append(reinterpret_cast<const char*>(&header), sizeof header).append(body);
-  (void)flush_locked();
+Connection::Connection(Socket socket) : socket_(std::move(socket)) {
+  const int on = 1;  // TCP would collect small messages
+  (void)::setsockopt(socket_.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-bool Connection::flush() {
-  const std::lock_guard lock(mutex_);
-  return flush_locked();
+void Connection::send(ControlMessage kind, std::string_view body) {
+  (void)flush(to_bytes(Header{.kind = kind, .length = body.size()}).append(body));
 }
 
-// If the connection is gone, receive() reports that.
-bool Connection::flush_locked() {
+// If the connection is gone, receive() finds that.
+bool Connection::flush(std::string_view more) {
+  const std::lock_guard lock(mutex_);
+  unsent_.append(more);
   while (sent_ < unsent_.size()) {
     const ssize_t sent =
         ::send(socket_.fd(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
@@ -172,24 +154,20 @@ bool Connection::flush_locked() {
   return true;
 }
 
-bool Connection::take(Message& message, uint64_t longest) {
-  Header header;  // of as many bytes as have come, which say already that they are not ours
-  std::memcpy(&header, bytes_.data(), std::min(bytes_.size(), sizeof header));
-  if (header.program != kProgram || header.length > longest)
-    other_ = State::foreign;
-  else if (header.version != kVersion)
-    other_ = State::other_version;
-  if (other_ || bytes_.size() < sizeof header + header.length) return false;
-  message = {header.kind, bytes_.substr(sizeof header, header.length)};
-  bytes_.erase(0, sizeof header + header.length);
-  return true;
-}
-
-Connection::State Connection::receive(Message& message, Deadline deadline, uint64_t longest) {
-  for (bool any = false;;) {
-    if (take(message, longest)) return State::message;
-    if (other_) return *other_;
-    if (any && Clock::now() >= deadline) return State::waiting;
+std::optional<Message> Connection::receive(Deadline deadline) {
+  for (bool any = false; !problem_;) {
+    Header header;  // of as many bytes as have come, which say already that they are not ours
+    std::memcpy(&header, bytes_.data(), std::min(bytes_.size(), sizeof header));
+    if (header.program != kProgram || header.length > kLongest)
+      problem_ = kForeign;
+    else if (header.version != kVersion)
+      problem_ = kOtherVersion;
+    else if (bytes_.size() >= sizeof header + header.length) {
+      Message message{header.kind, bytes_.substr(sizeof header, header.length)};
+      bytes_.erase(0, sizeof header + header.length);
+      return message;
+    }
+    if (problem_ || (any && Clock::now() >= deadline)) break;
     char piece[65536];
     const ssize_t got = ::recv(socket_.fd(), piece, sizeof piece, 0);
     if (got > 0) {
@@ -197,11 +175,12 @@ Connection::State Connection::receive(Message& message, Deadline deadline, uint6
       heard_ = running_nanoseconds();
       any = true;
     } else if (got == 0 || !try_again()) {
-      return State::ended;
+      problem_ = kEnded;
     } else if (!wait_for(socket_.fd(), flush() ? POLLIN : POLLIN | POLLOUT, deadline)) {
-      return State::waiting;
+      break;
     }
   }
+  return {};
 }
 
 }  // namespace zl

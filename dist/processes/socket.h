@@ -52,41 +52,41 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 // Two sockets that are connected to each other, in this process.
 std::pair<Socket, Socket> socket_pair();
 
+enum class ControlMessage : uint32_t;  // dist/processes/control_messages.h
 struct Message {
-  uint32_t kind = 0;
+  ControlMessage kind;
   std::string body;
 };
+
+// What a connection may turn out to be, from which no message comes any more: as the end of a
+// sentence about what listens at a port.
+inline constexpr char kEnded[] = "is a program that is not rank 0 of this run";
+inline constexpr char kForeign[] = "is another program than zerolab";
+inline constexpr char kOtherVersion[] =
+    "is a zerolab of another version; rebuild it on all machines";
 
 // A connection between two zerolab processes, each of which recognizes the other's program and
 // version by its messages. send() and flush() may be called by several threads at once, receive()
 // by one.
 class Connection {
  public:
-  enum class State {
-    waiting,  // no complete message has come until the deadline
-    message,
-    ended,         // the other side has closed the connection
-    foreign,       // the other side is not zerolab
-    other_version  // it is a zerolab with other messages
-  };
-
-  explicit Connection(Socket socket) : socket_(std::move(socket)) {}
+  explicit Connection(Socket socket);
 
   // Never blocks: sends what the system takes now, and the rest in flush() and receive().
-  void send(uint32_t kind, std::string_view body);
-  bool flush();  // whether the system has taken all
-  // Returns the next message, and waits for it until the deadline. One of more than `longest` [B]
-  // is foreign.
-  State receive(Message& message, Deadline deadline, uint64_t longest = uint64_t(1) << 32);
+  void send(ControlMessage kind, std::string_view body = "");
+  // Adds bytes to what is to be sent. Returns whether the system has taken all.
+  bool flush(std::string_view more = "");
+  // Returns the next message, and waits for it until the deadline, at most 2 s. None: it has not
+  // come completely, or there is a problem.
+  std::optional<Message> receive(Deadline deadline);
+  // kEnded, if the other side has closed the connection, kForeign or kOtherVersion; null: none.
+  const char* problem() const { return problem_; }
 
   const Socket& socket() const { return socket_; }
   // [ns] since bytes last came, even of an incomplete message; for the receiving thread.
   int64_t silence() const { return running_nanoseconds() - heard_; }
 
  private:
-  bool flush_locked();
-  bool take(Message& message, uint64_t longest);
-
   Socket socket_;
   std::mutex mutex_;
   std::string unsent_;  // under mutex_
@@ -94,7 +94,7 @@ class Connection {
 
   std::string bytes_;  // received, and not taken yet
   int64_t heard_ = running_nanoseconds();
-  std::optional<State> other_;  // foreign or other_version, if the other side is
+  const char* problem_ = nullptr;
 };
 
 }  // namespace zl

@@ -12,28 +12,30 @@
 
 namespace zl {
 
+// As in
+//   const std::string bytes = to_bytes(rank, name);
+//   WireReader(bytes).read(rank, name);
+//
 // The bytes do not say what they are: they are read in the order and with the types in which they
-// were written.
-class WireWriter {
- public:
-  // The bytes of a value without pointers.
-  template <class T>
-  WireWriter& put(const T& value) {
+// were written. A text is its size [8 B] and its characters; any other value, which has no
+// pointers, is its bytes.
+template <class T>
+void append_bytes(std::string& bytes, const T& value) {
+  if constexpr (std::is_convertible_v<T, std::string_view>) {
+    const std::string_view text = value;
+    append_bytes(bytes, uint64_t(text.size()));
+    bytes += text;
+  } else {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return *this;
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  // Its size [8 B], then its characters.
-  WireWriter& text(std::string_view value) {
-    put(uint64_t(value.size()));
-    bytes_.append(value);
-    return *this;
-  }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
+}
+template <class... T>
+std::string to_bytes(const T&... values) {
+  std::string bytes;
+  (append_bytes(bytes, values), ...);
+  return bytes;
+}
 
 // The bytes must outlive it. Throws CommunicationError where they end too early.
 class WireReader {
@@ -42,12 +44,19 @@ class WireReader {
 
   template <class T>
   T get() {
-    static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
-    T value{};
-    std::memcpy(&value, next(sizeof value).data(), sizeof value);
-    return value;
+    if constexpr (std::is_same_v<T, std::string>) {
+      return T(next(get<uint64_t>()));
+    } else {
+      static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
+      T value{};
+      std::memcpy(&value, next(sizeof value).data(), sizeof value);
+      return value;
+    }
   }
-  std::string text() { return std::string(next(get<uint64_t>())); }
+  template <class... T>
+  void read(T&... values) {
+    ((values = get<T>()), ...);
+  }
   bool at_end() const { return bytes_.empty(); }
 
  private:

@@ -37,24 +37,20 @@ void TraceRecorder::see(const Event& e) {
 }
 
 std::string encode(const RankTrace& trace) {
-  WireWriter wire;
-  wire.text(trace.machine)
-      .put(trace.at_start)
-      .put(trace.left_out)
-      .put(uint64_t(trace.texts.size()));
-  for (const std::string& text : trace.texts) wire.text(text);
-  wire.put(uint64_t(trace.events.size()));
-  for (const TraceEvent& event : trace.events) wire.put(event);
-  return wire.take();
+  std::string bytes =
+      to_bytes(trace.machine, trace.at_start, trace.left_out, uint64_t(trace.texts.size()));
+  for (const std::string& text : trace.texts) bytes += to_bytes(text);
+  bytes += to_bytes(uint64_t(trace.events.size()));
+  for (const TraceEvent& event : trace.events) bytes += to_bytes(event);
+  return bytes;
 }
 
 RankTrace decode_trace(const std::string& bytes) {
   WireReader wire(bytes);
   RankTrace trace;
-  trace.machine = wire.text();
-  trace.at_start = wire.get<RankTrace::LiveBytes>();
-  trace.left_out = wire.get<int64_t>();
-  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left) trace.texts.push_back(wire.text());
+  wire.read(trace.machine, trace.at_start, trace.left_out);
+  for (uint64_t left = wire.get<uint64_t>(); left > 0; --left)
+    trace.texts.push_back(wire.get<std::string>());
   for (uint64_t left = wire.get<uint64_t>(); left > 0; --left)
     trace.events.push_back(wire.get<TraceEvent>());
   return trace;

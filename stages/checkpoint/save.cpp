@@ -165,7 +165,7 @@ std::string CheckpointSave::write(const std::vector<StatePiece>& pieces, Backend
     open.emplace_back(*options_.files, str(temporary_.path, "/", file.name), O_WRONLY | O_CREAT);
     if (comm_.rank() == 0) open.back().write(std::as_bytes(std::span(file.layout.header())), 0);
   }
-  WireWriter written;
+  std::string written;
   for (const auto& [file, parameter, first, values] : pieces) {
     const SafetensorsLayout& layout = files_[file].layout;
     const int64_t to = layout.position(*layout.find(parameter->name)) + 4 * first;
@@ -182,10 +182,10 @@ std::string CheckpointSave::write(const std::vector<StatePiece>& pieces, Backend
       crc = crc32c(bytes, crc);
       open[file].write(bytes, to + 4 * at);
     }
-    written.put(file).text(parameter->name).put(values.bytes()).put(crc);
+    written += to_bytes(file, parameter->name, values.bytes(), crc);
   }
   for (WrittenFile& file : open) file.sync(), file.close();
-  return written.take();
+  return written;
 }
 
 bool CheckpointSave::written() const {
@@ -227,7 +227,7 @@ void CheckpointSave::describe_files(const std::vector<std::string>& of_ranks) {
   for (const std::string& of_rank : of_ranks)
     for (WireReader pieces(of_rank); !pieces.at_end();) {
       const auto file = pieces.get<size_t>();
-      uint32_t& crc = tensors[{file, pieces.text()}];
+      uint32_t& crc = tensors[{file, pieces.get<std::string>()}];
       const auto bytes = pieces.get<int64_t>();
       crc = crc32c_join(crc, pieces.get<uint32_t>(), bytes);
     }

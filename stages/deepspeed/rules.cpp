@@ -178,7 +178,7 @@ void apply_activations(Reading& r) {
 void apply_rules(Reading& r) {
   if (!r.config.ordered && !r.config.reproducible)
     r.add(note, "zerolab.ordered",
-          "false lets NCCL or MPI choose the order of sums, so stages agree except for rounding; "
+          "false lets NCCL choose the order of sums, so stages agree except for rounding; "
           "ranks without them still add in rank order");
   for (const auto apply : {apply_batch, apply_optimizer, apply_scheduler, apply_precision,
                            apply_preset, apply_variants, apply_offload, apply_activations})

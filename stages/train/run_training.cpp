@@ -86,13 +86,12 @@ void TrainingCheckpoints::after_step() {
 
 // The report as bytes, to send to another process.
 std::string encode(const RankReport& report) {
-  WireWriter wire;
-  wire.put(report.rest).put(report.host).put(report.disk).put(report.init_peak_total);
-  wire.put(report.moves).put(uint64_t(report.log.rows().size()));
+  std::string bytes = to_bytes(report.rest, report.host, report.disk, report.init_peak_total,
+                               report.moves, uint64_t(report.log.rows().size()));
   for (const auto& [key, traffic] : report.log.rows())
-    wire.put(key.collective).put(key.purpose).text(key.group).put(traffic);
-  for (const auto& [collective, time] : report.log.times()) wire.put(collective).put(time);
-  return wire.take();
+    bytes += to_bytes(key.collective, key.purpose, key.group, traffic);
+  for (const auto& [collective, time] : report.log.times()) bytes += to_bytes(collective, time);
+  return bytes;
 }
 
 RankReport decode_report(const std::string& bytes) {
@@ -102,7 +101,8 @@ RankReport decode_report(const std::string& bytes) {
   report.moves = wire.get<MoveLog>();
   CommunicationLog::Rows rows;
   for (uint64_t left = wire.get<uint64_t>(); left > 0; --left)
-    rows.insert({{wire.get<Collective>(), wire.get<Purpose>(), wire.text()}, wire.get<Traffic>()});
+    rows.insert({{wire.get<Collective>(), wire.get<Purpose>(), wire.get<std::string>()},
+                 wire.get<Traffic>()});
   CommunicationLog::Times times;
   while (!wire.at_end()) times.insert({wire.get<Collective>(), wire.get<TimeSpent>()});
   report.log = {std::move(rows), std::move(times)};

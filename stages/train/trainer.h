@@ -50,7 +50,7 @@ struct TrainingSpec {
   RunRanks run_ranks;  // makes the ranks; empty: threads that read each other's memory
   // The transport of `run_ranks`; predictions assume it too.
   Transport transport = Transport::threads;
-  bool ordered_sums = true;             // false: NCCL or MPI adds in its own order
+  bool ordered_sums = true;             // false: NCCL adds in its own order
   DeviceKind device = DeviceKind::cpu;  // what the ranks compute on; likewise for a dry run
   bool reference = false;  // on the CPU, with the kernels of tensor/reference: use_reference()
   // Makes the backends of one rank, on its own thread; empty: the CPU. A dry run needs none.
@@ -78,9 +78,9 @@ struct TrainingSpec {
   TrainingSpec without_data() const;  // for a dry run: the same rows, and nothing is read
 
   // Whether sums over ranks add in rank order; otherwise stages are equal but for rounding.
-  bool ordered() const { return transport == Transport::threads || ordered_sums; }
+  bool ordered() const { return transport != Transport::nccl || ordered_sums; }
   // Whether such a sum first brings the other ranks' values into scratch memory.
-  bool uses_scratch() const { return transport != Transport::threads && ordered_sums; }
+  bool uses_scratch() const { return transport != Transport::threads && ordered(); }
 };
 
 // The options with which run_training() makes the ranks: spec.rank_options, and a lane for each

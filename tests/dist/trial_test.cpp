@@ -8,7 +8,7 @@ namespace zl::test {
 namespace {
 
 // The only rank of a run. Counts the calls that ranks which are processes would compare before
-// their data moves, each by a message and its answer (dist/processes/control_client.cpp).
+// their data moves, each by a message and its answer (dist/processes/control_client.h).
 class CountedComparisons final : public Communicator {
  public:
   explicit CountedComparisons(EventStream& events) : Communicator(0, 1, events) {}

@@ -1,5 +1,5 @@
-// Ranks on MPI that die or stop, and `zerolab launch` through mpirun. The others end in time and
-// name the rank. MPICH's mpirun kills all ranks as soon as one has died: there only the end counts.
+// Ranks on MPI that die or stop, and `zerolab launch` as mpirun. The others end in time and name
+// the rank. MPICH's mpirun kills all ranks as soon as one has died: there only the end counts.
 #include <signal.h>
 #include <unistd.h>
 
@@ -49,11 +49,9 @@ struct Hit {
   int rank, signal;
 };
 
-// A run of 3 ranks one of which is hit, by this mpirun or, if `launched`, `zerolab launch`.
-Finished run_until(const Mpi& mpi, Hit one, const std::string& mark, bool launched = false) {
-  const std::string start =
-      launched ? "timeout -k 5 50 $ZEROLAB launch -n 3 --" : mpi.ranks(3) + " $ZEROLAB";
-  return cli::shell(start + " train --seed " + mark + kLong, 60,
+// A run of 3 ranks one of which is hit.
+Finished run_until(const Mpi& mpi, Hit one, const std::string& mark) {
+  return cli::shell(mpi.ranks(3) + " $ZEROLAB train --seed " + mark + kLong, 60,
                     hit(std::string("--seed") + '\0' + mark, one.rank, one.signal));
 }
 
@@ -87,27 +85,23 @@ TEST_CASE("a rank on MPI that is killed or stopped is named by all others, which
   }
 }
 
-TEST_CASE("launch starts ranks on MPI through mpirun and keeps its promises", "[mpi]") {
+TEST_CASE("launch becomes mpirun for ranks on MPI, whose exit code it returns", "[mpi]") {
   const Mpi mpi = mpi_of_build();
   const Finished run =
       cli::shell("$ZEROLAB launch -n 3 -- train --backend mpi --model tiny --steps 2 --device cpu");
   INFO(run.err);
   REQUIRE(run.code == 0);
   CHECK(run.out.starts_with("loss "));
-  CHECK(contains(run.err, "[rank 0] step 2/2 "));
-  CHECK_FALSE(contains(run.err, "[rank 1]"));
+  CHECK(contains(run.err, "step 2/2 "));
   const Finished refused = cli::shell(
       "$ZEROLAB launch -n 3 -- train --backend mpi --model tiny --steps 2 --micro-batch");
-  CHECK(refused.code == 2);
-  CHECK(contains(refused.err, "[rank 1] zerolab: train has no flag '--micro-batch'"));
-  const Finished killed = run_until(mpi, {1, SIGKILL}, "840001", true);
-  INFO(killed.err);
-  CHECK(killed.code == 4);
-  if (mpi.open_mpi) CHECK(contains(killed.err, "[rank 0] zerolab: rank 0 in"));
+  CHECK(mpi.returned(refused, 2));
+  CHECK(contains(refused.err, "zerolab: train has no flag '--micro-batch'"));
 }
 
-TEST_CASE("launch passes a signal on to ranks on MPI, which save a checkpoint", "[mpi]") {
-  (void)mpi_of_build();
+TEST_CASE("a signal to launch ends ranks on MPI, and those of Open MPI save a checkpoint",
+          "[mpi]") {
+  const Mpi mpi = mpi_of_build();
   const cli::ScratchFolder folder;
   cli::Launch launch{.arguments = {"launch", "-n", "2", "--", "train", "--backend", "mpi",
                                    "--model", "tiny", "--steps", "1000000", "--save-every",
@@ -119,11 +113,12 @@ TEST_CASE("launch passes a signal on to ranks on MPI, which save a checkpoint", 
   };
   const Finished run = cli::run(launch);
   INFO(run.err);
-  CHECK(run.code == 128 + SIGTERM);
+  CHECK(run.code != 0);  // mpirun's
+  CHECK_FALSE(run.timed_out);
   bool saved = false;
   for (const std::string& file : cli::files_in(folder / "run"))
     saved = saved || file.starts_with("step-");
-  CHECK(saved);
+  CHECK((saved || !mpi.open_mpi));  // MPICH's mpirun kills the ranks at once
 }
 
 namespace {
@@ -153,16 +148,6 @@ TEST_CASE(
   for (const std::string which : {"order", "any-order", "groups"})
     for (const int ranks : {2, 3, 4})
       if (which != "any-order" || ranks > 2) require_right(mpi_rank(mpi, ranks, which), which);
-}
-
-TEST_CASE("MPI itself adds if the order of sums is left to it", "[mpi]") {
-  const Mpi mpi = mpi_of_build();
-  for (const int ranks : {3, 4})
-    require_right(mpi_rank(mpi, ranks, "without-order"), "without-order");
-  const Finished bf16 = mpi_rank(mpi, 2, "without-order-in-bf16");
-  CAPTURE(bf16.code);
-  CHECK(mpi.returned(bf16, 2));
-  CHECK(contains(bf16.err, "MPI cannot add bf16; leave sums to zerolab"));
 }
 
 TEST_CASE("an all-gather of 2.5 GiB on MPI is right to its last byte", "[mpi]") {

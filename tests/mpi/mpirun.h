@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "dist/mpi/library.h"
+#include "dist/mpi/mpi_transport.h"
 #include "tests/paths.h"
 #include "tests/zerolab/process.h"
 
@@ -32,8 +32,9 @@ inline Mpi mpi_of_build() {
   // If mpirun were killed by the test's time limit, its ranks would go on and hold the pipes.
   const std::string within = "timeout -k 5 50 " + mpi->mpirun;
   if (!mpi->open_mpi) return {false, within};
+  // The ranks have time to say why they end, also on a busy machine.
   return {true, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + within +
-                    " --oversubscribe --bind-to none"};
+                    " --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 3"};
 }
 
 // `mpirun -n 3 mpi_rank CASE`; `before`: variables, "NAME=VALUE ".

@@ -115,7 +115,7 @@ TEST_CASE(
 TEST_CASE("zerolab.ordered is noted, and changes nothing among threads", "[zerolab]") {
   const std::string line = tiny_run(2, "--ranks 3 --json --set zerolab.ordered=");
   const Finished free = call(line + "false"), ordered = call(line + "true");
-  CHECK(contains(free.err, "note: false lets NCCL or MPI choose the order"));
+  CHECK(contains(free.err, "note: false lets NCCL choose the order"));
   CHECK_FALSE(contains(ordered.err, "NCCL"));
   CHECK(Json::parse(free.out)["loss"] == Json::parse(ordered.out)["loss"]);
 }

@@ -100,7 +100,7 @@ TEST_CASE(
               "address gpu01, port 29501, run a\n"});
   const Finished broken = doctor("", {{"RANK", "1"}});
   CHECK(broken.code == 0);
-  check_says(broken.out, {"\nlaunch    cannot be used: RANK is '1', but WORLD_SIZE is not set"});
+  check_says(broken.out, {"\nlaunch    cannot be used: RANK=1, WORLD_SIZE=, LOCAL_RANK="});
   const Finished batch =
       doctor("--json", {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}});
   const Json launch = Json::parse(batch.out)["launch"];

@@ -176,7 +176,7 @@ TEST_CASE(
   };
   check(ranks(4, "[ $RANK = 2 ] && exit 3; [ $RANK = 3 ] && exit 0; sleep 0.5; exit 5"), 3,
         {"[launch] rank 2 failed with exit code 3 after ",
-         " s; ranks 0 1: exit code 5; rank 3: exit code 0\n"});
+         " s; rank 3: exit code 0; ranks 0 1: exit code 5\n"});
   // A rank that a signal kills counts as a failed communication.
   check(ranks(3, "[ $RANK = 2 ] && kill -KILL $$; sleep 0.5"), 4,
         {"[launch] rank 2 was killed by SIGKILL (out of memory? see dmesg)\n",

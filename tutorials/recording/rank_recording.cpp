@@ -138,20 +138,18 @@ void visit(auto& recording, const auto& each) {
 }
 
 struct Put {
-  WireWriter& wire;
-  void operator()(const std::string& text) const { wire.text(text); }
-  void operator()(const auto& value) const { wire.put(value); }
+  std::string& bytes;
+  void operator()(const auto& value) const { append_bytes(bytes, value); }
   template <class T>
   void operator()(const std::vector<T>& values) const {
-    wire.put(uint64_t(values.size()));
+    append_bytes(bytes, uint64_t(values.size()));
     for (const T& value : values) (*this)(value);
   }
 };
 
 struct Get {
   WireReader& wire;
-  void operator()(std::string& text) const { text = wire.text(); }
-  void operator()(auto& value) const { value = wire.get<std::decay_t<decltype(value)>>(); }
+  void operator()(auto& value) const { wire.read(value); }
   template <class T>
   void operator()(std::vector<T>& values) const {
     for (auto left = wire.get<uint64_t>(); left > 0; --left) (*this)(values.emplace_back());
@@ -161,9 +159,9 @@ struct Get {
 }  // namespace
 
 std::string encode(const RankRecording& recording) {
-  WireWriter wire;
-  visit(recording, Put{wire});
-  return wire.take();
+  std::string bytes;
+  visit(recording, Put{bytes});
+  return bytes;
 }
 
 RankRecording decode_recording(const std::string& bytes) {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "dist/mpi/library.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/nccl/api.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/cli/failure.h"

@@ -1,6 +1,4 @@
 // How processes find each other; here each is a thread with its own connections.
-#include "dist/processes/bootstrap.h"
-
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -29,12 +27,14 @@ struct Came {  // the result of one rank
   bool input = false;
 };
 
-Came come(const RankIdentity& self, const BootstrapOptions& where) {
+// As it was started, but with the place and time of `where`.
+Came come(RankStart self, const RankStart& where) {
+  self.place.address = where.place.address, self.place.port = where.place.port;
+  self.timeout = where.timeout, self.options.interrupted = where.options.interrupted;
   try {
-    ControlClient client(self, where, 10s);
+    ControlClient client(self, 10s);
     client.wait_for_all();
     client.ended();
-    while (!client.over()) std::this_thread::sleep_for(1ms);
     return {client.failure().why};
   } catch (const InputError& error) {
     return {error.what(), true};
@@ -44,7 +44,7 @@ Came come(const RankIdentity& self, const BootstrapOptions& where) {
 }
 
 // All of them at once, in the order in which they are given.
-std::vector<Came> come_all(std::vector<RankIdentity> ranks, const BootstrapOptions& where) {
+std::vector<Came> come_all(const std::vector<RankStart>& ranks, const RankStart& where) {
   std::vector<Came> came(ranks.size());
   {
     std::vector<std::jthread> threads;
@@ -54,14 +54,17 @@ std::vector<Came> come_all(std::vector<RankIdentity> ranks, const BootstrapOptio
   return came;
 }
 
-std::vector<RankIdentity> identities(int size) {
-  std::vector<RankIdentity> all;
-  for (int r = 0; r < size; ++r) all.push_back({"a", r, size, kSettings, "here", "", ""});
+std::vector<RankStart> identities(int size) {
+  std::vector<RankStart> all;
+  for (int r = 0; r < size; ++r)
+    all.push_back({.place = {.rank = r, .size = size, .run = "a"},
+                   .options = {.settings = kSettings},
+                   .host = "here"});
   return all;
 }
 
-BootstrapOptions at(int port, std::chrono::milliseconds timeout = 10s) {
-  return {.address = "127.0.0.1", .port = port, .timeout = timeout, .interrupted = {}};
+RankStart at(int port, std::chrono::milliseconds timeout = 10s) {
+  return test::start_at(port, timeout);
 }
 
 Socket connected(int port) {
@@ -76,8 +79,8 @@ void send_bytes(const Socket& socket, const std::string& bytes) {
 }
 
 // The begin of a message of zerolab, of this version or another one.
-std::string header(ControlMessage kind, uint64_t length, uint32_t version = 7) {
-  return std::string("zerolab", 8) + WireWriter().put(version).put(kind).put(length).take();
+std::string header(ControlMessage kind, uint64_t length, uint32_t version = 8) {
+  return std::string("zerolab", 8) + to_bytes(version, kind, length);
 }
 
 // Another program: it accepts connections and sends `bytes` on each.
@@ -105,12 +108,12 @@ class Foreigner {
 }  // namespace
 
 TEST_CASE("all ranks find rank 0 in any order, and the port is free afterwards", "[dist]") {
-  const BootstrapOptions where = at(free_ports());
+  const RankStart where = at(free_ports());
   for (const int size : {1, 2, 5}) {
     auto ranks = identities(size);
     std::ranges::reverse(ranks);  // rank 0 last
     for (const Came& one : come_all(ranks, where)) CHECK(one.error == "");
-    CHECK(listen_on(where.port).open());
+    CHECK(listen_on(where.place.port).open());
   }
 }
 
@@ -127,8 +130,10 @@ TEST_CASE("a rank that is missing is named on all others", "[dist]") {
 // Rank 1 comes and goes, rank 3 never comes.
 TEST_CASE("a rank that dies while others connect is named by all that have come", "[dist]") {
   for (const auto timeout : {0ms, 20'000ms}) {
-    const BootstrapOptions where = at(free_ports(), timeout);
-    const std::jthread rank_1([&] { (void)find_rank_0(identities(4)[1], where); });
+    const RankStart where = at(free_ports(), timeout);
+    RankStart one = identities(4)[1];
+    one.place.port = where.place.port;
+    const std::jthread rank_1([&] { (void)test::let_in(one); });
     for (const Came& one : come_all({identities(4)[0], identities(4)[2]}, where))
       CHECK_THAT(one.error, ContainsSubstring("rank 1 has died"));
   }
@@ -137,17 +142,19 @@ TEST_CASE("a rank that dies while others connect is named by all that have come"
 TEST_CASE("rank 0 is named if it is silent after it has let a rank in", "[dist]") {
   const int port = free_ports();
   const Foreigner silent(port, header(ControlMessage::alive, 0));
-  ControlClient client(identities(2)[1], at(port), 300ms);
+  RankStart rank_1 = identities(2)[1];
+  rank_1.place.port = port, rank_1.timeout = 10s;
+  ControlClient client(rank_1, 300ms);
   CHECK_THROWS_WITH(client.wait_for_all(),
                     ContainsSubstring("rank 0 has given no sign of life for "));
 }
 
 TEST_CASE("a stranger that is silent must go, and one that sends too much goes at once", "[dist]") {
-  const BootstrapOptions where = at(free_ports(), 4s);
+  const RankStart where = at(free_ports(), 4s);
   const std::jthread rank_0([&] { (void)come(identities(2)[0], where); });
   const std::string huge = header(ControlMessage::hello, uint64_t(1) << 60);
   for (const auto& [bytes, most] : {std::pair{huge, 1000ms}, {std::string(), 2800ms}}) {
-    const Socket socket = connected(where.port);
+    const Socket socket = connected(where.place.port);
     send_bytes(socket, bytes);
     const auto began = std::chrono::steady_clock::now();
     for (char c; ::recv(socket.fd(), &c, 1, 0) != 0;) std::this_thread::sleep_for(1ms);
@@ -156,33 +163,33 @@ TEST_CASE("a stranger that is silent must go, and one that sends too much goes a
 }
 
 TEST_CASE("without rank 0 the others say where they looked", "[dist]") {
-  const BootstrapOptions where = at(free_ports(), 300ms);
+  const RankStart where = at(free_ports(), 300ms);
   for (const Came& one : come_all({identities(3)[1], identities(3)[2]}, where))
     CHECK_THAT(one.error,
-               ContainsSubstring(str("waited 300 ms for rank 0 at 127.0.0.1:", where.port)) &&
+               ContainsSubstring(str("waited 300 ms for rank 0 at 127.0.0.1:", where.place.port)) &&
                    ContainsSubstring("refused"));
-  BootstrapOptions nowhere = where;
-  nowhere.address = "no such host";
+  RankStart nowhere = where;
+  nowhere.place.address = "no such host";
   CHECK_THAT(come(identities(2)[1], nowhere).error,
              ContainsSubstring("'no such host' has no address"));
 }
 
 TEST_CASE("ranks that were started differently are refused, all with the same error", "[dist]") {
-  using Change = std::function<void(std::vector<RankIdentity>&)>;
+  using Change = std::function<void(std::vector<RankStart>&)>;
   const std::pair<Change, const char*> rows[] = {
-      {[](auto& ranks) { ranks[2].settings = "steps=2\nseed=8\n"; },
+      {[](auto& ranks) { ranks[2].options.settings = "steps=2\nseed=8\n"; },
        "rank 2 was started with 'seed=8', and rank 0 with 'seed=7'"},
-      {[](auto& ranks) { ranks[1].size = 4; },
+      {[](auto& ranks) { ranks[1].place.size = 4; },
        "rank 1 was started as one of 4 ranks, and rank 0 as one of 3"},
-      {[](auto& ranks) { ranks[2].rank = 3; }, "a process says that it is rank 3 of 3"},
+      {[](auto& ranks) { ranks[2].place.rank = 3; }, "a process says that it is rank 3 of 3"},
       {[](auto& ranks) { ranks[2] = ranks[1]; }, "two processes say that they are rank 1"},
-      {[](auto& ranks) { ranks[0].gpu = ranks[2].gpu = "0000:62:00.0"; },
+      {[](auto& ranks) { ranks[0].options.gpu = ranks[2].options.gpu = "0000:62:00.0"; },
        "ranks 0 and 2 both use GPU 0000:62:00.0 of here: NCCL needs one GPU per rank; start no "
        "more ranks than there are GPUs, let them be threads (--backend threads), or test NCCL with "
        "zerolab launch --share-gpu"}};
   for (const auto& [change, says] : rows) {
     auto ranks = identities(3);
-    ranks[1].gpu = "0000:61:00.0";
+    ranks[1].options.gpu = "0000:61:00.0";
     change(ranks);
     for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
       CHECK_THAT(one.error, ContainsSubstring(says));
@@ -193,17 +200,17 @@ TEST_CASE("ranks that were started differently are refused, all with the same er
 
 TEST_CASE("the same GPU on two machines is two GPUs", "[dist]") {
   auto ranks = identities(2);
-  for (RankIdentity& one : ranks) one.gpu = "0000:61:00.0";
+  for (RankStart& one : ranks) one.options.gpu = "0000:61:00.0";
   SECTION("by name") { ranks[1].host = "there"; }
   SECTION("in containers that have one name") { ranks[1].machine = "another start"; }
   for (const Came& one : come_all(ranks, at(free_ports()))) CHECK(one.error == "");
 }
 
 TEST_CASE("two runs that share their ports do not mix", "[dist]") {
-  const BootstrapOptions where = at(free_ports());
+  const RankStart where = at(free_ports());
   auto ranks = identities(3);
-  for (RankIdentity other : identities(3)) {
-    other.run = "b", other.settings = "other";
+  for (RankStart other : identities(3)) {
+    other.place.run = "b", other.options.settings = "other";
     ranks.insert(ranks.begin(), other);  // both orders of arrival
   }
   for (const Came& one : come_all(ranks, where)) CHECK(one.error == "");
@@ -256,36 +263,38 @@ TEST_CASE("rank 0 says which ports are taken if all are", "[dist]") {
 }
 
 TEST_CASE("an interrupt ends the waiting for ranks at once", "[dist]") {
-  BootstrapOptions where = at(free_ports(), 60s);
-  where.interrupted = [] { return true; };
+  RankStart where = at(free_ports(), 60s);
+  where.options.interrupted = [] { return true; };
   for (const int rank : {0, 1})
     CHECK_THAT(come(identities(2)[size_t(rank)], where).error, ContainsSubstring("interrupted"));
   // Also of a rank that waits for the answer of what listens there.
   const int port = free_ports();
   const Foreigner silent(port, "");
-  BootstrapOptions soon = at(port, 60s);
-  soon.interrupted = [after = deadline_in(100ms)] {
+  RankStart soon = at(port, 60s);
+  soon.options.interrupted = [after = deadline_in(100ms)] {
     return std::chrono::steady_clock::now() > after;
   };
   const auto began = std::chrono::steady_clock::now();
   CHECK_THAT(come(identities(2)[1], soon).error, ContainsSubstring("interrupted"));
   CHECK(std::chrono::steady_clock::now() - began < 1s);
-  BootstrapOptions later = where;  // of a rank that has been let in; rank 2 never comes
-  later.interrupted = [at = deadline_in(1s)] { return std::chrono::steady_clock::now() > at; };
-  where.interrupted = {};
+  RankStart later = where;  // of a rank that has been let in; rank 2 never comes
+  later.options.interrupted = [at = deadline_in(1s)] {
+    return std::chrono::steady_clock::now() > at;
+  };
+  where.options.interrupted = {};
   const std::jthread rank_1([&] { (void)come(identities(3)[1], later); });
   CHECK(come(identities(3)[0], where).error == kInterrupted);
 }
 
 TEST_CASE("a rank of another run neither ends nor joins the run", "[dist]") {
   auto ranks = identities(3);
-  ranks[2].run = "b", ranks[2].settings = "other";
+  ranks[2].place.run = "b", ranks[2].options.settings = "other";
   for (const Came& one : come_all(ranks, at(free_ports(), 300ms))) CHECK_FALSE(one.input);
 }
 
 TEST_CASE("text from other processes cannot control the terminal", "[dist]") {
   auto ranks = identities(2);
-  ranks[1].settings = "steps=2\nseed=\x1b]0;evil\x07\xe2\x80\xae\x7f\n";
+  ranks[1].options.settings = "steps=2\nseed=\x1b]0;evil\x07\xe2\x80\xae\x7f\n";
   for (const Came& one : come_all(ranks, at(free_ports(), 2s))) {
     CHECK_THAT(one.error, ContainsSubstring(R"('seed=\u001b]0;evil\u0007\u202e)"));
     for (const char c : one.error) CHECK((uint8_t(c) >= 0x20 && c != 0x7f));

@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "dist/processes/bootstrap.h"
 #include "dist/processes/control_client.h"
 #include "tensor/error.h"
 #include "tests/dist/processes/free_ports.h"
@@ -32,6 +31,11 @@ struct ControlRank {
         .kind = Collective::all_reduce, .count = count, .sequence = ++sequence, .name = name};
     client->set_state(client->require_same_call(call, events), CallState::done);
   }
+  // A call of this rank has failed.
+  void fails(const std::string& why) {
+    client->stop({why}, true);
+    while (!client->failed()) std::this_thread::sleep_for(1ms);
+  }
   std::vector<std::string> all_gather_object(const std::string& text) {
     return client->all_gather_object({.kind = Collective::barrier,
                                       .sequence = ++sequence,
@@ -52,7 +56,22 @@ struct Options {
   std::function<void(Connection&)> before_silence = [](Connection&) {};
 };
 
-inline RankIdentity identity(int rank, int size) { return {"", rank, size, "", "", "", ""}; }
+inline RankStart start_at(int port, std::chrono::milliseconds timeout = 10s, int rank = 0,
+                          int size = 1) {
+  return {.place = {.rank = rank, .size = size, .port = port}, .timeout = timeout};
+}
+
+// Connects to rank 0 as a rank would.
+inline std::unique_ptr<Connection> let_in(const RankStart& self) {
+  std::string why;
+  for (;;) {
+    Socket socket = connect_to(self.place.address, self.place.port, deadline_in(1s), why);
+    if (!socket.open()) continue;
+    auto connection = std::make_unique<Connection>(std::move(socket));
+    connection->send(ControlMessage::hello, encode(self));
+    if (connection->receive(deadline_in(10s))) return connection;
+  }
+}
 
 inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& body,
                  ControlOutcome& outcome) {
@@ -61,10 +80,9 @@ inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& bod
     body(rank);
   } catch (const std::exception& error) {
     outcome.error = error.what();
-    if (rank.client->failure().why.empty()) rank.client->stopped({error.what(), "detail"});
+    rank.client->stop({error.what(), "detail"});
   }
   if (!rank.dies) rank.client->ended();
-  while (!rank.dies && !rank.client->over()) std::this_thread::sleep_for(2ms);
   outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - began);
   outcome.failure = rank.client->failure().why;
@@ -74,8 +92,7 @@ inline void work(ControlRank& rank, const std::function<void(ControlRank&)>& bod
 // Runs `body` on all ranks, and returns when the run has ended for all.
 inline std::vector<ControlOutcome> run_control(const std::function<void(ControlRank&)>& body,
                                                const Options& how = {}) {
-  const BootstrapOptions where{
-      .address = "127.0.0.1", .port = free_ports(), .timeout = 10s, .interrupted = {}};
+  const int port = free_ports();
   std::vector<ControlOutcome> outcomes(kRanks);
   std::atomic<int> ended{0};
   const auto stay_silent = [&] {
@@ -85,23 +102,23 @@ inline std::vector<ControlOutcome> run_control(const std::function<void(ControlR
   for (int r = 0; r < kRanks; ++r)
     ranks.emplace_back([&, r] {
       ControlRank rank{.rank = r};
-      const RankIdentity self = identity(r, kRanks);
+      const RankStart self = start_at(port, 10s, r, kRanks);
       if (r == how.silent && r == 0) {
         std::vector<std::unique_ptr<Connection>> others;
-        for (Lobby lobby(self, where); others.size() < kRanks - 1;)
-          (void)lobby.look([&](int, std::unique_ptr<Connection> other) {
-            others.push_back(std::move(other));
-            others.back()->send(uint32_t(ControlMessage::alive), "");
-          });
-        for (const auto& other : others) other->send(uint32_t(ControlMessage::started), "");
+        for (const Socket listener = listen_on(port); others.size() < kRanks - 1;)
+          if (Socket socket = accept_from(listener); socket.open()) {
+            others.push_back(std::make_unique<Connection>(std::move(socket)));
+            others.back()->send(ControlMessage::alive, to_bytes(int64_t(0)));
+          }
+        for (const auto& other : others) other->send(ControlMessage::started);
         return stay_silent();
       }
       if (r == how.silent) {
-        const auto connection = find_rank_0(self, where);
+        const auto connection = let_in(self);
         how.before_silence(*connection);
         return stay_silent();
       }
-      rank.client = std::make_unique<ControlClient>(self, where, how.timeout);
+      rank.client = std::make_unique<ControlClient>(self, how.timeout);
       rank.client->wait_for_all();
       work(rank, body, outcomes[size_t(r)]);
       ++ended;

@@ -116,9 +116,8 @@ std::string comm_text(const Json& report) {
 
 // `ranks`: on this machine. Each has a buffer to send from and one to receive into.
 void check(const CommOptions& options, const BackendChoice& backend, int64_t ranks, bool on_gpus) {
-  require_input(
-      !backend.on_threads() || !options.unordered,
-      "--unordered leaves sums to NCCL or MPI, but these ranks are threads; leave it out");
+  require_input(backend.transport == Transport::nccl || !options.unordered,
+                "--unordered leaves sums to NCCL, but these ranks do not use it; leave it out");
   require_input(
       backend.on_threads() ||
           !std::ranges::count(options.collectives, Collective::send, &CollectiveKind::kind),
@@ -210,7 +209,7 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
   add_shared_flags(flags, options);
   flags.group("Ranks");
   flags.toggle("--unordered",
-               "NCCL or MPI chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
+               "NCCL chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
                options.unordered);
   flags.footer(kCommFooter);
 }

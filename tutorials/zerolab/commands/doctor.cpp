@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "dist/mpi/library.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/nccl/api.h"
 #include "dist/processes/launch_environment.h"
 #include "tensor/cpu/cpu_backend.h"

@@ -13,7 +13,6 @@
 #include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/launcher/process.h"
 #include "tutorials/zerolab/launcher/ranks.h"
 
 namespace zl::cli {
@@ -74,13 +73,13 @@ int launch() {
     std::string words;  // "--backend=mpi" and "--backend mpi" alike
     for (const std::string& word : plan.command)
       words += word + (word.starts_with("--") && word.find('=') == word.npos ? "=" : " ");
-    const bool cpu = words.find("--device=cpu ") != words.npos;
-    plan.by_mpirun = words.find("--backend=mpi ") != words.npos;
-    require_input(!plan.share_gpu || (!plan.by_mpirun && !cpu),
+    const bool cpu = words.find("--device=cpu ") != words.npos,
+               mpi = words.find("--backend=mpi ") != words.npos;
+    require_input(!plan.share_gpu || (!mpi && !cpu),
                   "--share-gpu lets ranks on NCCL share a GPU, but ranks ",
-                  plan.by_mpirun ? "on MPI" : "on --device cpu",
-                  " use none; leave one of the two out");
+                  mpi ? "on MPI" : "on --device cpu", " use none; leave one of the two out");
     plan.command.insert(plan.command.begin(), own_program());
+    if (mpi) become_mpirun(plan.ranks, plan.command);
   }
   try {
     return run_launched_ranks(plan, standard_error(Color::automatic));
@@ -107,8 +106,10 @@ gets stdin unless that is a terminal.
 When a process fails, the others have --grace seconds to end with their own error. Then they get
 SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. SIGTERM is
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
-saves a checkpoint. With --backend mpi the mpirun of the MPI that zerolab was built with starts the
-ranks, and ends the others when a process fails.
+saves a checkpoint.
+
+With --backend mpi launch becomes the mpirun of the MPI that zerolab was built with, which starts
+the ranks, passes on what they write, and ends them in its own way and with its own exit code.
 
 --share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise; data goes over
 sockets: tutorials/reference/machines.md.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,14 +13,15 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "dist/mpi/mpi_transport.h"
 #include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/launcher/process.h"
 
 namespace zl::cli {
 namespace {
@@ -28,14 +30,88 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBeforeKill = std::chrono::seconds(2);  // between SIGTERM and SIGKILL
 constexpr size_t kMuch = size_t(1) << 20;              // [B] of a line, and of text to be written
 
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : str("signal ", signal);
+// ---- a process ---------------------------------------------------------------------------------
+
+// The ends to read from and to write to, for this process only. Throws InputError.
+std::array<int, 2> new_pipe() {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw InputError(str("a process could not be started: no pipe: ", std::strerror(errno)));
+  return ends;
 }
 
+struct ProcessPlan {
+  std::vector<std::string> command;  // the program, a path or a name on PATH, and its arguments
+  std::map<std::string, std::string> environment;  // added to the launcher's; empty: unset
+  std::array<int, 3> streams;                      // what become its stdin, stdout and stderr
+};
+
+// Runs in the new process, before its program. Only errno comes back, through `failure`.
+[[noreturn]] void become(const ProcessPlan& plan, const std::vector<char*>& words, pid_t launcher,
+                         int failure) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // the launcher died before the line above
+  for (int i = 0; i < 3; ++i) dup2(plan.streams[size_t(i)], i);
+  for (const auto& [name, value] : plan.environment)
+    value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+  for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);  // ignored by the launcher
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execvp(words[0], words.data());
+  const int error = errno;
+  (void)!write(failure, &error, sizeof error);
+  _exit(127);
+}
+
+// As exec wants them.
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+// Returns the process when the program runs, with no signal blocked or caught. Throws
+// ProgramNotFound, or InputError if it cannot be started for another reason.
+pid_t start_process(const ProcessPlan& plan) {
+  const std::vector<char*> words = pointers(plan.command);
+  const auto [failure, in_child] = new_pipe();
+  const pid_t launcher = getpid(), id = fork();
+  if (id == 0) become(plan, words, launcher, in_child);
+  require_input(id > 0, "a process could not be started: ", std::strerror(errno),
+                "; see ulimit -u");
+  setpgid(id, id);  // whichever of both comes first
+  close(in_child);
+  int error = 0;  // nothing comes if the program runs, which closes the other side
+  while (read(failure, &error, sizeof error) < 0 && errno == EINTR) {
+  }
+  close(failure);
+  if (error == 0) return id;
+  waitpid(id, nullptr, 0);
+  const std::string text = str("'", plan.command[0], "' cannot be started: ", std::strerror(error));
+  if (error == ENOENT) throw ProgramNotFound(text);
+  throw InputError(text);
+}
+
+// Whether the process has ended, and how, as waitpid() says it. If so, it is waited for, and the
+// rest of its group is killed.
+bool ended(pid_t id, int& status) {
+  siginfo_t info = {};
+  if (waitid(P_PID, id_t(id), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    return false;
+  kill(-id, SIGKILL);  // before waitpid(), which frees the number for other processes
+  waitpid(id, &status, 0);
+  return true;
+}
+
+// ---- the ranks ---------------------------------------------------------------------------------
+
 std::string how(int status) {
-  return WIFSIGNALED(status) ? signal_name(WTERMSIG(status))
-                             : str("exit code ", WEXITSTATUS(status));
+  if (!WIFSIGNALED(status)) return str("exit code ", WEXITSTATUS(status));
+  const char* const name = sigabbrev_np(WTERMSIG(status));
+  return name ? str("SIG", name) : str("signal ", WTERMSIG(status));
 }
 
 std::string hint(int signal) {
@@ -49,10 +125,9 @@ bool follows(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == kC
 
 struct Rank {
   std::string name;
-  pid_t id = 0;  // 0: not known yet, of a rank that mpirun starts
+  pid_t id = 0;
   int output = -1;
-  bool alive = false, ended_by_launch = false;
-  int pipe = -1;  // the write end, until the rank of mpirun has it
+  bool alive = true, ended_by_launch = false;
   int status = 0;
   double seconds = 0;
   std::string line = "";  // of its output, not complete yet
@@ -76,8 +151,8 @@ class Ranks {
 
   int run() {
     watch_signals();
-    start_all();
-    while (alive() > 0) serve();
+    for (int r = 0; r < plan_.ranks; ++r) start(r);
+    while (std::ranges::any_of(ranks_, &Rank::alive)) serve();
     for (Rank& rank : ranks_) {
       for (int piece = 0; rank.output >= 0 && piece < 16; ++piece)
         take_output(rank);      // more than a pipe holds
@@ -106,54 +181,28 @@ class Ranks {
     require_input(signals_ >= 0, "signals cannot be read: ", std::strerror(errno));
   }
 
-  void start_all() {
-    const std::string size = std::to_string(plan_.ranks);
-    for (int r = 0; r < plan_.ranks && !plan_.by_mpirun; ++r) {
-      const std::string rank = std::to_string(r);
-      Rank& here = add("rank " + rank);
-      ProcessPlan process{.command = plan_.command,
-                          .environment = {{"RANK", rank},
-                                          {"WORLD_SIZE", size},
-                                          {"LOCAL_RANK", rank},
-                                          {"LOCAL_WORLD_SIZE", size},
-                                          {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
-                          .streams = {null_, here.pipe, here.pipe}};
-      if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(r, std::getenv));
-      if (r == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : here.pipe};
-      start(here, process);
-    }
-    if (!plan_.by_mpirun) return;
-    // One process, mpirun, takes the place of the ranks. Its stdout is that of rank 0; of the ranks
-    // there is only what they write.
-    add("mpirun");
-    std::vector<int> pipes;
-    for (int r = 0; r < plan_.ranks; ++r) pipes.push_back(add(str("rank ", r)).pipe);
-    start(ranks_[0], {under_mpirun(plan_.command, pipes), {}, {stdin_, 1, ranks_[0].pipe}});
+  void start(int number) {
+    const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
+    const auto [output, pipe] = new_pipe();
+    fcntl(output, F_SETFL, O_NONBLOCK);
+    ProcessPlan process{.command = plan_.command,
+                        .environment = {{"RANK", rank},
+                                        {"WORLD_SIZE", size},
+                                        {"LOCAL_RANK", rank},
+                                        {"LOCAL_WORLD_SIZE", size},
+                                        {"MASTER_ADDR", "127.0.0.1"},
+                                        {"ZEROLAB_PORT", std::to_string(plan_.port)},
+                                        {"ZEROLAB_RUN_ID", plan_.run},
+                                        {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
+                        .streams = {null_, pipe, pipe}};
+    if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(number, std::getenv));
+    if (number == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe};
+    ranks_.push_back({"rank " + rank, start_process(process), output});
+    close(pipe);
   }
-
-  Rank& add(const std::string& name) {
-    const Pipe pipe;
-    fcntl(pipe.read, F_SETFL, O_NONBLOCK);
-    return ranks_.emplace_back(Rank{.name = name, .output = pipe.read, .pipe = pipe.write});
-  }
-
-  void start(Rank& rank, ProcessPlan process) {
-    process.environment.merge(
-        std::map<std::string, std::string>{{"MASTER_ADDR", "127.0.0.1"},
-                                           {"ZEROLAB_PORT", std::to_string(plan_.port)},
-                                           {"ZEROLAB_RUN_ID", plan_.run}});
-    rank.id = start_process(process);
-    rank.alive = true;
-    close(std::exchange(rank.pipe, -1));
-  }
-
-  // The processes that were started here: the first of ranks_.
-  size_t processes() const { return plan_.by_mpirun ? 1 : ranks_.size(); }
 
   // On a terminal rank 0 may be rewriting a progress line: it is erased, and redrawn by rank 0.
   std::string erased_line() const { return terminal_.rewrites ? "\r\x1b[K" : ""; }
-
-  int64_t alive() const { return std::ranges::count(ranks_, true, &Rank::alive); }
 
   // Waits for the next event, at most 100 ms, and handles it. Never blocks on a reader of stderr:
   // while much text is waiting for it, the ranks' output is not read.
@@ -183,13 +232,7 @@ class Ranks {
   void take_output(Rank& rank) {
     std::array<char, 65536> bytes;
     const ssize_t n = read(rank.output, bytes.data(), bytes.size());
-    std::string_view text(bytes.data(), size_t(std::max<ssize_t>(n, 0)));
-    if (n > 0 && rank.id == 0) {  // the first line of a rank of mpirun
-      rank.id = pid_t(std::atoi(bytes.data()));
-      text.remove_prefix(text.find('\n') + 1);
-      close(std::exchange(rank.pipe, -1));
-    }
-    take_text(rank, text);
+    take_text(rank, std::string_view(bytes.data(), size_t(std::max<ssize_t>(n, 0))));
     if (n == 0) close(std::exchange(rank.output, -1));
   }
 
@@ -233,7 +276,7 @@ class Ranks {
   }
 
   void take_ends() {
-    for (size_t r = 0; r < processes(); ++r)
+    for (size_t r = 0; r < ranks_.size(); ++r)
       if (ranks_[r].alive && ended(ranks_[r].id, ranks_[r].status)) take_end(r);
   }
 
@@ -256,13 +299,7 @@ class Ranks {
     terminate(kBeforeKill);
   }
 
-  // mpirun would pass signals on late, or others; so its ranks get them directly.
   void signal_all(int number) {
-    bool any = false;
-    for (size_t r = 1; r < ranks_.size() && plan_.by_mpirun; ++r)  // the first is mpirun
-      if (const Rank& rank = ranks_[r]; !rank.alive && rank.output >= 0 && rank.id > 0)
-        any = kill(rank.id, number) == 0 || any;
-    if (any && (number == SIGINT || number == SIGTERM)) return;
     for (const Rank& rank : ranks_)
       if (rank.alive && kill(-rank.id, number) != 0) kill(rank.id, number);  // it has another group
   }
@@ -276,14 +313,10 @@ class Ranks {
     const Rank& cause = ranks_[*cause_];
     std::string text = str(cause.name, " failed with ", how(cause.status), " after ",
                            format("%.1f", cause.seconds), " s");
-    std::vector<std::pair<std::string, std::string>> ends;  // an end, and the ranks that have it
-    for (size_t r = 0; r < processes(); ++r) {
-      if (r == *cause_) continue;
-      const std::string end = ranks_[r].ended_by_launch ? "ended by launch" : how(ranks_[r].status);
-      auto same = std::ranges::find(ends, end, [](const auto& e) { return e.first; });
-      if (same == ends.end()) same = ends.insert(same, {end, ""});
-      same->second += str(" ", r);
-    }
+    std::map<std::string, std::string> ends;  // the ranks that have each end, by its text
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      if (r != *cause_)
+        ends[ranks_[r].ended_by_launch ? "ended by launch" : how(ranks_[r].status)] += str(" ", r);
     for (const auto& [end, ranks] : ends)
       text += (ranks.find(' ', 1) == std::string::npos ? "; rank" : "; ranks") + ranks + ": " + end;
     return text;
@@ -294,9 +327,7 @@ class Ranks {
     if (end_signal_ != 0) return 128 + end_signal_;
     if (!cause_) return kFine;
     const int status = ranks_[*cause_].status;
-    // mpirun returns 128 and more if a signal killed a rank.
-    const bool killed = WIFSIGNALED(status) || (plan_.by_mpirun && WEXITSTATUS(status) > 128);
-    return killed ? int(kCommunication) : WEXITSTATUS(status);
+    return WIFSIGNALED(status) ? int(kCommunication) : WEXITSTATUS(status);
   }
 
   const LaunchPlan& plan_;
@@ -318,6 +349,20 @@ class Ranks {
 
 int run_launched_ranks(const LaunchPlan& plan, Terminal terminal) {
   return Ranks(plan, terminal).run();
+}
+
+void become_mpirun(int ranks, const std::vector<std::string>& program) {
+  const MpiInBuild mpi = require_mpi();
+  std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(ranks)};
+  if (mpi.open_mpi)  // its ranks have time to save a checkpoint between SIGTERM and SIGKILL
+    words.insert(words.end(), {"--oversubscribe", "--bind-to", "none", "--mca",
+                               "odls_base_sigkill_timeout", "3"});
+  if (mpi.open_mpi && geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.insert(words.end(), program.begin(), program.end());
+  execv(words[0].c_str(), pointers(words).data());
+  throw InputError(str("this program was built with ", mpi.name(), ", whose mpirun (", mpi.mpirun,
+                       ") cannot be started: ", std::strerror(errno),
+                       ". Cure: install it, or build again with an MPI that is here"));
 }
 
 }  // namespace zl::cli

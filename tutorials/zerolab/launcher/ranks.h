@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "tensor/error.h"
 #include "tutorials/terminal/terminal.h"
 
 namespace zl::cli {
 
 struct LaunchPlan {
   std::vector<std::string> command;
-  bool by_mpirun = false;  // else the ranks are started directly
   int ranks = 1;
   std::chrono::milliseconds grace{5000};  // after the first failure, before SIGTERM to the others
   int port = 0;
@@ -20,8 +20,20 @@ struct LaunchPlan {
   bool share_gpu = false;  // several ranks on NCCL may use one GPU
 };
 
-// Returns the exit code when all ranks have ended. Throws InputError if they cannot be started;
-// then none is left.
+// There is no such program.
+class ProgramNotFound : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// Returns the exit code when all ranks have ended. Each leads its own process group, and the system
+// kills it if the launcher dies. Throws ProgramNotFound, or InputError if they cannot be started
+// for another reason; then none is left.
 int run_launched_ranks(const LaunchPlan& plan, Terminal terminal);
+
+// This process becomes the mpirun of the MPI that is built in, with so many ranks of `program` on
+// this machine, which may be more than its cores. Throws InputError, which says how to fix it, if
+// MPI is not built in, or its mpirun is not there.
+[[noreturn]] void become_mpirun(int ranks, const std::vector<std::string>& program);
 
 }  // namespace zl::cli

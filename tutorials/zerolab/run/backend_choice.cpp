@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <memory>
 
-#include "dist/mpi/library.h"
 #include "dist/mpi/mpi_transport.h"
 #include "dist/nccl/api.h"
 #include "dist/nccl/nccl_transport.h"
@@ -43,17 +42,6 @@ void require_nccl_for(const DeviceChoice& device, int ranks) {
   require_input(device.on_gpus() || !nccl.api->needs_gpu,  // the fake NCCL of tests does not
                 begin, "NCCL communicates GPU memory, but ranks compute on the CPU here; ",
                 threads);
-}
-
-// MPI has no sums of 16-bit floats.
-void require_mpi_adds(const TrainingSpec& spec) {
-  const Options& engine = spec.engine;
-  const Dtype sums =
-      engine.communication_data_type.value_or(engine.grad_accum_dtype.value_or(engine.precision));
-  require_input(spec.ordered_sums || size_of(sums) >= 4,
-                "\"zerolab\": {\"ordered\": false} leaves sums to MPI, and MPI cannot add ",
-                name(sums),
-                "; leave it out, or communicate in fp32 (\"communication_data_type\": \"fp32\")");
 }
 
 }  // namespace
@@ -109,7 +97,6 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
   spec.run_ranks = nullptr;
   if (backend.on_threads()) return;
   const bool mpi = backend.transport == Transport::mpi;
-  if (mpi) require_mpi_adds(spec);
   const LaunchedRank& process = *backend.process;
   const std::vector<int> gpus = device.indices();
   NcclOptions nccl{.ordered = spec.ordered_sums};
@@ -126,9 +113,7 @@ void place(TrainingSpec& spec, const BackendChoice& backend, const DeviceChoice&
     LaunchedRank here = process;
     here.run += str("/", ++*runs);  // a late rank of one run must not join the next
     run_process_rank(here, body, rank_options,
-                     mpi ? mpi_transport(here, rank_options, nccl.ordered)
-                         : nccl_transport(here, rank_options, nccl),
-                     options);
+                     mpi ? mpi_transport(here) : nccl_transport(here, rank_options, nccl), options);
   };
 }
 
@@ -136,9 +121,8 @@ std::string describe(const BackendChoice& backend, bool ordered_sums) {
   if (backend.on_threads()) return "threads, which read each other's memory";
   return str(
       backend.version,
-      ordered_sums
-          ? ", sums in rank order"
-          : str(", sums in ", backend.transport == Transport::mpi ? "MPI" : "NCCL", "'s own order"),
+      ordered_sums || backend.transport == Transport::mpi ? ", sums in rank order"
+                                                          : ", sums in NCCL's own order",
       "; each is a process, started by ", backend.process->launcher,
       backend.process->shares_gpu ? ". They share GPUs, which tests NCCL; times mean nothing" : "");
 }
