@@ -1,7 +1,6 @@
 #include "optim/swapped_state.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "tensor/kernels.h"
 
@@ -10,14 +9,11 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // [n]
 
-using Transfers = std::vector<std::unique_ptr<Transfer>>;
+using Transfers = std::vector<std::future<void>>;
 
 void wait(Transfers& transfers) {
-  while (!transfers.empty()) {
-    const auto transfer = std::move(transfers.back());
-    transfers.pop_back();
-    transfer->wait();
-  }
+  for (std::future<void>& transfer : transfers) transfer.get();
+  transfers.clear();
 }
 
 std::vector<Tensor> slices(const std::vector<Tensor>& tensors, int64_t begin, int64_t n) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 
@@ -119,21 +120,6 @@ class StreamEvent {
   virtual bool done() const = 0;
 };
 
-// A copy of a tensor to the host, which may be in flight.
-class HostCopy {
- public:
-  virtual ~HostCopy() = default;
-  virtual const void* wait() = 0;  // the elements, valid as long as this object
-};
-
-// A copy between two memories, which may be in flight. Both tensors must stay as they are until
-// wait() has returned. It must be called once; a second call throws std::logic_error.
-class Transfer {
- public:
-  virtual ~Transfer() = default;  // returns when neither tensor is used any more
-  virtual void wait() = 0;
-};
-
 // A class for another device overrides every kernel: those below take the addresses of tensors as
 // addresses of the host, and refuse tensors that the host cannot read.
 class Backend {
@@ -168,13 +154,16 @@ class Backend {
   // copy casts between float types.
   virtual void fill(double value, const Tensor& out);
   virtual void copy(const Tensor& from, const Tensor& to);
-  // As copy() without a cast. The default copies at once.
-  virtual std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to);
+  // As copy() without a cast, and it may be in flight: both tensors must stay as they are until
+  // get() has returned, which throws what failed. The future's destructor returns when neither
+  // tensor is used any more. The default copies at once.
+  virtual std::future<void> start_copy(const Tensor& from, const Tensor& to);
   // to.bytes() bytes of the host's memory, which may be reused when a call has returned.
   virtual void upload(const void* host, const Tensor& to);
   virtual void download(const Tensor& from, void* host);
-  // As download(), after the earlier work of the compute stream, but without waiting for it.
-  virtual std::unique_ptr<HostCopy> start_download(const Tensor& from);
+  // As download(), after the earlier work of the compute stream, but without waiting for it. The
+  // returned function waits and returns the elements, which are valid as long as the function is.
+  virtual std::function<const void*()> start_download(const Tensor& from);
   // How often the host has waited for the device: download, large upload, synchronize().
   virtual int64_t host_waits() const { return 0; }
   // Element i is number first + i of the stream, times the deviation, plus the mean.

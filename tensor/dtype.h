@@ -23,15 +23,8 @@ constexpr int64_t size_of(Dtype t) {  // [B]
 }
 
 constexpr const char* name(Dtype t) {
-  switch (t) {
-    case Dtype::f32: return "f32";
-    case Dtype::bf16: return "bf16";
-    case Dtype::f16: return "f16";
-    case Dtype::f64: return "f64";
-    case Dtype::i32: return "i32";
-    case Dtype::u8: return "u8";
-  }
-  return "?";
+  constexpr const char* names[] = {"f32", "bf16", "f16", "f64", "i32", "u8"};
+  return names[size_t(t)];
 }
 
 constexpr bool is_float(Dtype t) { return t != Dtype::i32 && t != Dtype::u8; }

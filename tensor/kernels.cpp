@@ -1,21 +1,26 @@
 #include "tensor/kernels.h"
 
+#include <array>
 #include <initializer_list>
 
 namespace zl::kernel {
 namespace {
 
 // Appends the event of one kernel: its floating-point operations, and the bytes of the tensors that
-// it must read or write at least once.
-void record(const char* what, const Tensor& out, int64_t operations,
-            std::initializer_list<const Tensor*> touched) {
+// it must read or write at least once. Returns the backend that runs it.
+Backend& recorded(const char* what, const Tensor& out, int64_t operations,
+                  std::initializer_list<const Tensor*> touched) {
   int64_t bytes = 0;
   for (const Tensor* t : touched) bytes += t->bytes();
   out.memory().append_kernel(what, bytes, operations);
+  return out.backend();
 }
 
-void require_same(const char* what, const Tensor& a, const Tensor& b) {
-  require(a.numel() == b.numel() && a.dtype() == b.dtype(), what, ": ", a, " does not match ", b);
+template <class... Tensors>
+void require_same(const char* what, const Tensor& a, const Tensors&... others) {
+  for (const Tensor* b : {&others...})
+    require(a.numel() == b->numel() && a.dtype() == b->dtype(), what, ": ", a, " does not match ",
+            *b);
 }
 
 // `t`, which the message calls `which`, has n elements of this type.
@@ -40,47 +45,6 @@ void require_ids(const char* what, const Tensor& ids) {
   require(ids.dtype() == Dtype::i32, what, ": token ids must be i32, not ", name(ids.dtype()));
 }
 
-}  // namespace
-
-void fill(double value, const Tensor& out) {
-  record("fill", out, 0, {&out});
-  out.backend().fill(value, out);
-}
-
-void normal(const NormalStream& s, int64_t first, const Tensor& out) {
-  record("normal", out, 0, {&out});
-  out.backend().normal(s.seed, s.stream, first, s.mean, s.deviation, out);
-}
-
-void add(const Tensor& a, const Tensor& b, const Tensor& y) {
-  require_same("add", a, b);
-  require_same("add", a, y);
-  record("add", y, y.numel(), {&a, &b, &y});
-  y.backend().add(a, b, y);
-}
-
-void divide(double divisor, const Tensor& x) {
-  record("divide", x, x.numel(), {&x});
-  x.backend().divide(divisor, x);
-}
-
-// Operations per element: a cubic polynomial for tanh's argument, an exponential, a division.
-constexpr int64_t kGeluOperations = 14;
-
-void gelu(const Tensor& x, const Tensor& y) {
-  require_same("gelu", x, y);
-  record("gelu", y, kGeluOperations * x.numel(), {&x, &y});
-  y.backend().gelu(x, y);
-}
-
-void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) {
-  require_same("gelu_backward", x, dy);
-  require_same("gelu_backward", x, dx);
-  record("gelu_backward", dx, 2 * kGeluOperations * x.numel(), {&x, &dy, &dx});
-  dx.backend().gelu_backward(x, dy, dx, write);
-}
-
-namespace {
 void checked_matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write write) {
   const auto& [a, ta] = fa;
   const auto& [b, tb] = fb;
@@ -97,10 +61,85 @@ void checked_matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out,
   require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()),
           "matmul: types ", name(a.dtype()), ", ", name(b.dtype()), " and ", name(out.dtype()),
           " must be one float type");
-  record("matmul", out, 2 * m * n * k, {&a, &b, &out});
-  out.backend().matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
+  recorded("matmul", out, 2 * m * n * k, {&a, &b, &out})
+      .matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
 }
+
+// B, T, H, D
+std::array<int64_t, 4> attention_dims(const char* what, const AttentionSaved& s) {
+  require(s.qkv.shape().size() == 3 && s.qkv.dim(2) % 3 == 0, what,
+          ": qkv must be (B, T, 3C), not ", in_words(s.qkv.shape()));
+  const int64_t B = s.qkv.dim(0), T = s.qkv.dim(1), C = s.qkv.dim(2) / 3;
+  require(s.heads > 0 && C % s.heads == 0, what, ": ", C, " channels cannot be split into ",
+          s.heads, " heads");
+  require_is(what, "y", s.y, B * T * C, s.qkv.dtype());
+  require_statistics(what, s.log_sum_exp, B * s.heads * T, s.qkv.dtype());
+  return {B, T, s.heads, C / s.heads};
+}
+
+// `rows`: one of the table for each id.
+void require_rows(const char* what, const Tensor& ids, const Tensor& table, const Tensor& rows) {
+  require_ids(what, ids);
+  require(
+      rows.dim(-1) == table.dim(-1) && rows.rows() == ids.numel() && rows.dtype() == table.dtype(),
+      what, ": rows ", in_words(rows.shape()), " do not fit ids ", in_words(ids.shape()),
+      " and table ", in_words(table.shape()));
+}
+
+void require_positions(const char* what, const Tensor& x, const Tensor& table) {
+  require(x.shape().size() == 3 && table.dim(-1) == x.dim(2) && table.rows() >= x.dim(1) &&
+              x.dtype() == table.dtype(),
+          what, ": ", in_words(x.shape()), " does not fit a table of positions ",
+          in_words(table.shape()));
+}
+
+void require_loss(const char* what, const Tensor& logits, const Tensor& targets,
+                  const Tensor& loss) {
+  require_ids(what, targets);
+  require(logits.rows() == targets.numel(), what, ": logits ", in_words(logits.shape()),
+          " and targets ", in_words(targets.shape()), " have different rows");
+  require_statistics(what, loss, 1, logits.dtype());
+}
+
+// A gradient, and a value of each state that is defined, for every parameter.
+void require_update(const char* what, const Tensor& parameter, const Tensor& gradient,
+                    std::initializer_list<std::pair<const char*, const Tensor*>> states) {
+  const int64_t n = parameter.numel();
+  require(gradient.numel() == n, what, ": ", gradient.numel(), " gradients for ", n, " parameters");
+  for (const auto& [which, state] : states)
+    if (state->defined()) require_is(what, which, *state, n, compute_type(parameter.dtype()));
+}
+
 }  // namespace
+
+void fill(double value, const Tensor& out) { recorded("fill", out, 0, {&out}).fill(value, out); }
+
+void normal(const NormalStream& s, int64_t first, const Tensor& out) {
+  recorded("normal", out, 0, {&out}).normal(s.seed, s.stream, first, s.mean, s.deviation, out);
+}
+
+void add(const Tensor& a, const Tensor& b, const Tensor& y) {
+  require_same("add", a, b, y);
+  recorded("add", y, y.numel(), {&a, &b, &y}).add(a, b, y);
+}
+
+void divide(double divisor, const Tensor& x) {
+  recorded("divide", x, x.numel(), {&x}).divide(divisor, x);
+}
+
+// Operations per element: a cubic polynomial for tanh's argument, an exponential, a division.
+constexpr int64_t kGeluOperations = 14;
+
+void gelu(const Tensor& x, const Tensor& y) {
+  require_same("gelu", x, y);
+  recorded("gelu", y, kGeluOperations * x.numel(), {&x, &y}).gelu(x, y);
+}
+
+void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) {
+  require_same("gelu_backward", x, dy, dx);
+  recorded("gelu_backward", dx, 2 * kGeluOperations * x.numel(), {&x, &dy, &dx})
+      .gelu_backward(x, dy, dx, write);
+}
 
 void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out,
             Write write) {
@@ -115,8 +154,8 @@ void matmul_bias(const Tensor& a, const Tensor& b, Transpose tb, const Tensor& b
 
 void sum_rows(const Tensor& x, const Tensor& out) {
   require_is("sum_rows", "out", out, x.dim(-1), x.dtype());
-  record("sum_rows", out, x.numel(), {&x, &out});
-  out.backend().sum_rows(x, out, workspace(KernelId::sum_rows, {x.rows(), x.dim(-1)}, out));
+  recorded("sum_rows", out, x.numel(), {&x, &out})
+      .sum_rows(x, out, workspace(KernelId::sum_rows, {x.rows(), x.dim(-1)}, out));
 }
 
 void layer_norm(const LayerNormSaved& s, const Tensor& bias, double eps, const Tensor& y) {
@@ -126,157 +165,97 @@ void layer_norm(const LayerNormSaved& s, const Tensor& bias, double eps, const T
   require_is("layer_norm", "the bias", bias, c, y.dtype());
   require_statistics("layer_norm", s.mean, s.x.rows(), y.dtype());
   require_statistics("layer_norm", s.rstd, s.x.rows(), y.dtype());
-  record("layer_norm", y, 8 * y.numel(), {&s.x, &s.weight, &bias, &s.mean, &s.rstd, &y});
-  y.backend().layer_norm(s, bias, eps, y);
+  recorded("layer_norm", y, 8 * y.numel(), {&s.x, &s.weight, &bias, &s.mean, &s.rstd, &y})
+      .layer_norm(s, bias, eps, y);
 }
 
 void layer_norm_backward(const LayerNormSaved& s, const Tensor& dy, const LayerNormGradients& out) {
-  require_same("layer_norm_backward", s.x, dy);
-  require_same("layer_norm_backward", s.x, out.dx);
-  require_same("layer_norm_backward", s.weight, out.dweight);
-  require_same("layer_norm_backward", s.weight, out.dbias);
-  record("layer_norm_backward", out.dx, 14 * dy.numel(),
-         {&s.x, &s.weight, &s.mean, &s.rstd, &dy, &out.dx, &out.dweight, &out.dbias});
-  out.dx.backend().layer_norm_backward(
-      s, dy, out, workspace(KernelId::layer_norm_backward, {dy.rows(), dy.dim(-1)}, out.dx));
+  require_same("layer_norm_backward", s.x, dy, out.dx);
+  require_same("layer_norm_backward", s.weight, out.dweight, out.dbias);
+  recorded("layer_norm_backward", out.dx, 14 * dy.numel(),
+           {&s.x, &s.weight, &s.mean, &s.rstd, &dy, &out.dx, &out.dweight, &out.dbias})
+      .layer_norm_backward(
+          s, dy, out, workspace(KernelId::layer_norm_backward, {dy.rows(), dy.dim(-1)}, out.dx));
 }
-
-namespace {
-struct AttentionDims {
-  int64_t B, T, H, D;
-};
-
-AttentionDims attention_dims(const char* what, const AttentionSaved& s) {
-  require(s.qkv.shape().size() == 3 && s.qkv.dim(2) % 3 == 0, what,
-          ": qkv must be (B, T, 3C), not ", in_words(s.qkv.shape()));
-  const int64_t B = s.qkv.dim(0), T = s.qkv.dim(1), C = s.qkv.dim(2) / 3;
-  require(s.heads > 0 && C % s.heads == 0, what, ": ", C, " channels cannot be split into ",
-          s.heads, " heads");
-  require_is(what, "y", s.y, B * T * C, s.qkv.dtype());
-  require_statistics(what, s.log_sum_exp, B * s.heads * T, s.qkv.dtype());
-  return {B, T, s.heads, C / s.heads};
-}
-}  // namespace
 
 void attention(const AttentionSaved& s) {
   const auto [B, T, H, D] = attention_dims("attention", s);
   // Two matmuls (scores, weighted values) over the lower triangle, diagonal included; a
   // multiply-add counts as 2 operations.
-  record("attention", s.y, 4 * B * H * D * (T * (T + 1) / 2), {&s.qkv, &s.y, &s.log_sum_exp});
-  s.y.backend().attention(s, workspace(KernelId::attention, {B, T, H, D}, s.y));
+  recorded("attention", s.y, 4 * B * H * D * (T * (T + 1) / 2), {&s.qkv, &s.y, &s.log_sum_exp})
+      .attention(s, workspace(KernelId::attention, {B, T, H, D}, s.y));
 }
 
 void attention_backward(const AttentionSaved& s, const Tensor& dy, const Tensor& dqkv) {
   const auto [B, T, H, D] = attention_dims("attention_backward", s);
   require_same("attention_backward", s.y, dy);
   require_same("attention_backward", s.qkv, dqkv);
-  record("attention_backward", dqkv, 10 * B * H * D * (T * (T + 1) / 2),
-         {&s.qkv, &s.y, &s.log_sum_exp, &dy, &dqkv});
-  dqkv.backend().attention_backward(s, dy, dqkv,
-                                    workspace(KernelId::attention_backward, {B, T, H, D}, dqkv));
+  recorded("attention_backward", dqkv, 10 * B * H * D * (T * (T + 1) / 2),
+           {&s.qkv, &s.y, &s.log_sum_exp, &dy, &dqkv})
+      .attention_backward(s, dy, dqkv, workspace(KernelId::attention_backward, {B, T, H, D}, dqkv));
 }
 
 void embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
-  require_ids("embedding", ids);
-  require(y.dim(-1) == table.dim(-1) && y.rows() == ids.numel() && y.dtype() == table.dtype(),
-          "embedding: ids ", in_words(ids.shape()), " and table ", in_words(table.shape()),
-          " cannot give ", in_words(y.shape()));
-  record("embedding", y, 0, {&ids, &y, &y});
-  y.backend().embedding(ids, table, y);
+  require_rows("embedding", ids, table, y);
+  recorded("embedding", y, 0, {&ids, &y, &y}).embedding(ids, table, y);
 }
 
 void embedding_backward(const Tensor& ids, const Tensor& dy, const Tensor& dtable) {
-  require_ids("embedding_backward", ids);
-  require(dy.dim(-1) == dtable.dim(-1) && dy.rows() == ids.numel() && dy.dtype() == dtable.dtype(),
-          "embedding_backward: dy ", in_words(dy.shape()), " does not fit ids ",
-          in_words(ids.shape()), " and table ", in_words(dtable.shape()));
-  record("embedding_backward", dtable, dy.numel(), {&ids, &dy, &dy});
-  dtable.backend().embedding_backward(
-      ids, dy, dtable,
-      workspace(KernelId::embedding_backward, {dy.rows(), dtable.rows(), dy.dim(-1)}, dtable));
+  require_rows("embedding_backward", ids, dtable, dy);
+  recorded("embedding_backward", dtable, dy.numel(), {&ids, &dy, &dy})
+      .embedding_backward(
+          ids, dy, dtable,
+          workspace(KernelId::embedding_backward, {dy.rows(), dtable.rows(), dy.dim(-1)}, dtable));
 }
-
-namespace {
-void require_positions(const char* what, const Tensor& x, const Tensor& table) {
-  require(x.shape().size() == 3 && table.dim(-1) == x.dim(2) && table.rows() >= x.dim(1) &&
-              x.dtype() == table.dtype(),
-          what, ": ", in_words(x.shape()), " does not fit a table of positions ",
-          in_words(table.shape()));
-}
-}  // namespace
 
 void add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
   require_positions("add_positions", x, table);
   require_same("add_positions", x, y);
-  record("add_positions", y, x.numel(), {&x, &y});
-  y.backend().add_positions(x, table, y);
+  recorded("add_positions", y, x.numel(), {&x, &y}).add_positions(x, table, y);
 }
 
 void add_positions_backward(const Tensor& dy, const Tensor& dtable) {
   require_positions("add_positions_backward", dy, dtable);
-  record("add_positions_backward", dtable, dy.numel(), {&dy});
-  dtable.backend().add_positions_backward(
-      dy, dtable,
-      workspace(KernelId::add_positions_backward, {dy.dim(0), dy.dim(1), dy.dim(2)}, dtable));
+  recorded("add_positions_backward", dtable, dy.numel(), {&dy})
+      .add_positions_backward(dy, dtable,
+                              workspace(KernelId::add_positions_backward, dy.shape(), dtable));
 }
-
-namespace {
-void require_loss(const char* what, const Tensor& logits, const Tensor& targets,
-                  const Tensor& loss) {
-  require_ids(what, targets);
-  require(logits.rows() == targets.numel(), what, ": logits ", in_words(logits.shape()),
-          " and targets ", in_words(targets.shape()), " have different rows");
-  require_statistics(what, loss, 1, logits.dtype());
-}
-}  // namespace
 
 void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) {
   require_loss("cross_entropy", logits, targets, loss);
-  record("cross_entropy", loss, 4 * logits.numel(), {&logits, &targets, &loss});
-  loss.backend().cross_entropy(logits, targets, loss,
-                               workspace(KernelId::cross_entropy, {logits.rows()}, logits));
+  recorded("cross_entropy", loss, 4 * logits.numel(), {&logits, &targets, &loss})
+      .cross_entropy(logits, targets, loss,
+                     workspace(KernelId::cross_entropy, {logits.rows()}, logits));
 }
 
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
                             const Tensor& dlogits) {
   require_loss("cross_entropy_backward", logits, targets, dloss);
   require_same("cross_entropy_backward", logits, dlogits);
-  record("cross_entropy_backward", dlogits, 6 * logits.numel(), {&logits, &targets, &dlogits});
-  dlogits.backend().cross_entropy_backward(logits, targets, dloss, dlogits);
+  recorded("cross_entropy_backward", dlogits, 6 * logits.numel(), {&logits, &targets, &dlogits})
+      .cross_entropy_backward(logits, targets, dloss, dlogits);
 }
-
-namespace {
-void require_state(const char* what, const Tensor& state, const char* which,
-                   const Tensor& parameter) {
-  if (state.defined())
-    require_is(what, which, state, parameter.numel(), compute_type(parameter.dtype()));
-}
-}  // namespace
 
 void adamw(const AdamWUpdate& u) {
-  require(u.gradient.numel() == u.parameter.numel(), "adamw: ", u.gradient.numel(),
-          " gradients for ", u.parameter.numel(), " parameters");
+  require_update(
+      "adamw", u.parameter, u.gradient,
+      {{"exp_avg", &u.exp_avg}, {"exp_avg_sq", &u.exp_avg_sq}, {"the master copy", &u.master}});
   require(u.exp_avg.defined() && u.exp_avg_sq.defined(),
           "adamw: exp_avg and exp_avg_sq must be defined");
-  require_state("adamw", u.exp_avg, "exp_avg", u.parameter);
-  require_state("adamw", u.exp_avg_sq, "exp_avg_sq", u.parameter);
-  require_state("adamw", u.master, "the master copy", u.parameter);
   const Tensor& master = u.master.defined() ? u.master : u.parameter;
-  record("adamw", u.parameter, 16 * u.parameter.numel(),
-         {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg, &u.exp_avg_sq, &u.exp_avg_sq, &master,
-          &master});
-  u.parameter.backend().adamw(u);
+  recorded("adamw", u.parameter, 16 * u.parameter.numel(),
+           {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg, &u.exp_avg_sq, &u.exp_avg_sq,
+            &master, &master})
+      .adamw(u);
 }
 
 void sgd(const SgdUpdate& u) {
-  require(u.gradient.numel() == u.parameter.numel(), "sgd: ", u.gradient.numel(), " gradients for ",
-          u.parameter.numel(), " parameters");
+  require_update("sgd", u.parameter, u.gradient,
+                 {{"the momentum buffer", &u.momentum_buffer}, {"the master copy", &u.master}});
   require(u.momentum == 0 || u.momentum_buffer.defined(), "sgd: momentum ", u.momentum,
           " needs a momentum buffer");
-  require_state("sgd", u.momentum_buffer, "the momentum buffer", u.parameter);
-  require_state("sgd", u.master, "the master copy", u.parameter);
-  record("sgd", u.parameter, 6 * u.parameter.numel(), {&u.parameter, &u.parameter, &u.gradient});
-  u.parameter.backend().sgd(u);
+  recorded("sgd", u.parameter, 6 * u.parameter.numel(), {&u.parameter, &u.parameter, &u.gradient})
+      .sgd(u);
 }
 
 void sum_of_squares(const Tensor& x, const Tensor& out) { sums_of_squares({&x, 1}, out); }
@@ -300,8 +279,7 @@ void sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
 void squares_of_blocks(const Tensor& x, const Tensor& out) {
   const int64_t blocks = (x.numel() + kSquaresBlock - 1) / kSquaresBlock;
   require_is("squares_of_blocks", "out", out, blocks, Dtype::f64);
-  record("squares_of_blocks", out, 2 * x.numel(), {&x, &out});
-  out.backend().squares_of_blocks(x, out);
+  recorded("squares_of_blocks", out, 2 * x.numel(), {&x, &out}).squares_of_blocks(x, out);
 }
 
 }  // namespace zl::kernel

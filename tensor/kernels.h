@@ -21,12 +21,20 @@ void fill(double value, const Tensor& out);
 // accumulate() count moves of model state (tensor/moves.h).
 void copy(const Tensor& from, const Tensor& to);
 // The same for tensors of one type. A copy from or to the disk is in flight until it is waited for.
-std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to);
-// Host values into a tensor of the same element type and count, and back.
+[[nodiscard]] std::future<void> start_copy(const Tensor& from, const Tensor& to);
+// n host values of a type into a tensor of the same type and count, and back.
+void upload(Dtype type, const void* host, int64_t n, const Tensor& to);
+void download(Dtype type, const Tensor& from, void* host);
 template <class T>
-void upload(std::span<const T> host, const Tensor& to);
+void upload(std::span<const T> host, const Tensor& to) {
+  upload(dtype_of<T>, host.data(), int64_t(host.size()), to);
+}
 template <class T>
-std::vector<T> download(const Tensor& from);
+std::vector<T> download(const Tensor& from) {
+  std::vector<T> host(size_t(from.numel()));
+  download(dtype_of<T>, from, host.data());
+  return host;
+}
 // The same for fp32 on the host and any float type in the tensor.
 void upload_floats(std::span<const float> host, const Tensor& to);
 std::vector<float> download_floats(const Tensor& from);
@@ -39,7 +47,7 @@ class Download {
 
  private:
   friend Download start_download(const Tensor& from);
-  std::unique_ptr<HostCopy> copy_;
+  std::function<const void*()> copy_;
   bool is_f32_ = false;
   std::vector<double> values_;
 };

@@ -60,7 +60,7 @@ void copy(const Tensor& from, const Tensor& to) {
   count_move(from, to);
 }
 
-std::unique_ptr<Transfer> start_copy(const Tensor& from, const Tensor& to) {
+std::future<void> start_copy(const Tensor& from, const Tensor& to) {
   require(from.numel() == to.numel() && from.dtype() == to.dtype(), "start_copy: ", from,
           " does not match ", to);
   to.memory().append_kernel("transfer", from.bytes() + to.bytes());
@@ -76,22 +76,17 @@ void accumulate(const Tensor& from, const Tensor& into) {
   into.backend().accumulate(from, into);
 }
 
-template <class T>
-void upload(std::span<const T> host, const Tensor& to) {
-  require(to.dtype() == dtype_of<T> && to.numel() == int64_t(host.size()), "upload: ", host.size(),
-          " elements of ", name(dtype_of<T>), " do not fit into ", to);
+void upload(Dtype type, const void* host, int64_t n, const Tensor& to) {
+  require(to.dtype() == type && to.numel() == n, "upload: ", n, " elements of ", name(type),
+          " do not fit into ", to);
   to.memory().append_kernel("upload", to.bytes());
-  to.backend().upload(host.data(), to);
+  to.backend().upload(host, to);
 }
 
-template <class T>
-std::vector<T> download(const Tensor& from) {
-  require(from.dtype() == dtype_of<T>, "download<", name(dtype_of<T>), ">() of a tensor of ",
-          name(from.dtype()));
-  std::vector<T> host(size_t(from.numel()));
+void download(Dtype type, const Tensor& from, void* host) {
+  require(from.dtype() == type, "download<", name(type), ">() of a tensor of ", name(from.dtype()));
   from.memory().append_kernel("download", from.bytes());
-  from.backend().download(from, host.data());
-  return host;
+  from.backend().download(from, host);
 }
 
 Download start_download(const Tensor& from) {
@@ -109,23 +104,13 @@ Download start_download(const Tensor& from) {
 const std::vector<double>& Download::wait() {
   const auto copy = std::exchange(copy_, nullptr);
   if (!copy || values_.empty()) return values_;
-  const void* const host = copy->wait();
+  const void* const host = copy();
   if (is_f32_)
     std::copy_n(static_cast<const float*>(host), values_.size(), values_.begin());
   else
     std::copy_n(static_cast<const double*>(host), values_.size(), values_.begin());
   return values_;
 }
-
-#define ZL_INSTANTIATE(T)                                     \
-  template void upload<T>(std::span<const T>, const Tensor&); \
-  template std::vector<T> download<T>(const Tensor&);
-ZL_INSTANTIATE(float)
-ZL_INSTANTIATE(double)
-ZL_INSTANTIATE(bf16)
-ZL_INSTANTIATE(f16)
-ZL_INSTANTIATE(int32_t)
-#undef ZL_INSTANTIATE
 
 double read(const Tensor& scalar) {
   require(scalar.numel() == 1 && (scalar.dtype() == Dtype::f32 || scalar.dtype() == Dtype::f64),

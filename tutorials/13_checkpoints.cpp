@@ -106,9 +106,8 @@ void kills(Lesson& lesson, const ScratchFolder& scratch, const std::string& save
                 "kills until the rename, which gives the new one its name");
   begin(), is_killed(spec, files.first_rename());
   const auto temporaries = [&] {
-    return std::count_if(fs::directory_iterator(folder), {}, [](const auto& entry) {
-      return entry.path().string().find(".tmp-") != std::string::npos;
-    });
+    return std::count_if(fs::directory_iterator(folder), {},
+                         [](const auto& entry) { return is_temporary(entry.path().string()); });
   };
   lesson.number("temporary", temporaries(), 1, "what a kill at the rename leaves");
   run_training(spec);

@@ -17,13 +17,11 @@ namespace zl {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kTrash = ".trash-";
 constexpr size_t kLargestManifest = 256 << 20;  // [B]
 
 std::string step_name(int64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
-  return text;
+  const std::string digits = std::to_string(step);
+  return "step-" + std::string(8 - std::min<size_t>(8, digits.size()), '0') + digits;
 }
 
 // The number in "step-00000100"; nothing for any other name.
@@ -31,12 +29,6 @@ std::optional<int64_t> step_of(const std::string& name) {
   long long step = -1;
   const bool is = std::sscanf(name.c_str(), "step-%lld", &step) == 1 && name == step_name(step);
   return is && step >= 0 ? std::optional<int64_t>(step) : std::nullopt;
-}
-
-// Whether an interrupted save or removal left it.
-bool is_stale(const std::string& name) {
-  return (name.starts_with("step-") && name.find(".tmp-") != std::string::npos) ||
-         name.starts_with(kTrash);
 }
 
 // The last name, also of "runs/a/".
@@ -142,7 +134,8 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
                 ": another process saves checkpoints into it; wait for its end, or choose another "
                 "folder");
   for (const fs::path& entry : entries(options.folder))
-    if (is_stale(file_name(entry))) remove_path(*options.files, entry.string());
+    if (is_temporary(entry.string()) && fs::is_directory(entry))  // of an interrupted save
+      remove_path(*options.files, entry.string());
   for (const CheckpointPath& later : list_checkpoints(options.folder)) {
     if (later.step <= step) continue;
     const bool complete = error_of([&] { read_manifest(later.path); }).empty();
@@ -165,8 +158,7 @@ void remove_old_checkpoints(const CheckpointOptions& options, int64_t newest) {
     return c.step == newest || fs::is_symlink(fs::path(c.path));
   });
   for (size_t i = 0; int64_t(all.size() - i) >= options.keep && i < all.size(); ++i) {
-    const std::string trash =
-        (fs::path(options.folder) / (kTrash + file_name(all[i].path))).string();
+    const std::string trash = temporary_beside(all[i].path);
     rename_path(*options.files, all[i].path, trash);
     remove_path(*options.files, trash);
   }

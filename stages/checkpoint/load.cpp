@@ -62,21 +62,17 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
 
 // Throws unless the file has the tensors of the layout.
 void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
-  const std::string sizes =
-      str("; the file has ", file.entries().size(), " tensors, the model ", layout.entries().size(),
-          "; 'zerolab checkpoint verify' finds out whether the file is damaged");
-  for (const SafetensorsEntry& wanted : layout.entries()) {
-    const SafetensorsEntry* entry = file.find(wanted.name);
-    require_input(entry != nullptr, file.path(), ": has no tensor '", wanted.name,
-                  "', but this model has a parameter of this name", sizes);
-    require_input(entry->shape == wanted.shape, file.path(), ": tensor '", wanted.name,
-                  "' has shape ", in_words(entry->shape), ", but this model's parameter has ",
-                  in_words(wanted.shape));
-  }
-  for (const SafetensorsEntry& entry : file.entries())
-    require_input(layout.find(entry.name), file.path(), ": has a tensor '", entry.name,
-                  "' of shape ", in_words(entry.shape),
-                  ", but this model has no parameter of this name", sizes);
+  const auto &theirs = file.entries(), &ours = layout.entries();
+  const auto [saved, wanted] = std::mismatch(
+      theirs.begin(), theirs.end(), ours.begin(), ours.end(),
+      [](const auto& a, const auto& b) { return a.name == b.name && a.shape == b.shape; });
+  const auto text = [](auto entry, const auto& of) {
+    return entry == of.end() ? "no more" : str("'", entry->name, "' ", in_words(entry->shape));
+  };
+  require_input(saved == theirs.end() && wanted == ours.end(), file.path(), ": has tensor ",
+                text(saved, theirs), " where this model has ", text(wanted, ours),
+                "; the file has ", theirs.size(), " tensors, the model ", ours.size(),
+                "; 'zerolab checkpoint verify' finds out whether the file is damaged");
   require_input(file.header() == layout.header(), file.path(), ": its header (bytes 0 to ",
                 layout.header().size(),
                 ") is not the one that was saved: it was changed or damaged");
@@ -126,7 +122,7 @@ void read_state(Stage& stage, const std::vector<StateFile>& states, const std::s
   }
 }
 
-// What rank 0 has found; the other ranks get its path.
+// What rank 0 has found; the other ranks get its path and read it themselves.
 NewestCheckpoint choose(Communicator& comm, const std::string& resume) {
   NewestCheckpoint newest;
   newest.path = on_all_ranks(comm, "checkpoint chosen", [&] {

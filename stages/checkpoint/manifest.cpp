@@ -19,6 +19,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(OptimizerConfig, kind, lr, weigh
                                                 decoupled, momentum, dampening, nesterov);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LossScaler::State, scale, steps, last_overflow, overflows_left);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ManifestFile, bytes, crc32c, tensors);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunPosition, step, next_window, data);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, updates, seed, model, optimizer, files, saved_by);
 
 namespace {
 
@@ -35,14 +37,6 @@ std::string own_crc(Json json) {
 // A value whose members are sorted, which the functions above need.
 using Sorted = nlohmann::json;
 
-int64_t count_of(const Json& json, const char* key) {
-  const Json& value = json.at(key);
-  require_input(value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t(1) << 53, key,
-                " is ", value.dump(), "; expected a count");
-  return value.get<int64_t>();
-}
-
-// Assigns one by one: g++ 12 destroys members twice when one of a braced list throws.
 Manifest manifest_of(const Json& json) {
   const int version = json.at("zerolab").get<int>();
   require_input(version == kVersion, "it has version ", version,
@@ -50,26 +44,22 @@ Manifest manifest_of(const Json& json) {
   require_input(json.at("crc32c").get<std::string>() == own_crc(json),
                 "it was changed or damaged: its checksum is ", own_crc(json), ", but it says ",
                 json.at("crc32c").get<std::string>());
-  Manifest m;
-  m.position.step = count_of(json, "step");
-  m.position.next_window = count_of(json, "next_window");
-  json.at("data").get_to(m.position.data);
-  m.updates = count_of(json, "updates");
+  for (const char* key : {"step", "next_window", "updates"})
+    require_input(json.at(key).is_number_unsigned() && json.at(key) <= uint64_t(1) << 53, key,
+                  " is ", json.at(key).dump(), "; expected a count");
+  const Sorted sorted(json);
+  auto m = sorted.get<Manifest>();
+  sorted.get_to(m.position);
   require_input(m.updates <= m.position.step, "it has ", m.updates, " updates in ", m.position.step,
                 " steps");
-  if (const Json& scaler = json.at("loss_scaler"); !scaler.is_null())
-    m.loss_scaler = Sorted(scaler).get<LossScaler::State>();
-  json.at("seed").get_to(m.seed);
-  json.at("model").get_to(m.model);
-  Sorted(json.at("optimizer")).get_to(m.optimizer);
+  if (const Sorted& scaler = sorted.at("loss_scaler"); !scaler.is_null())
+    m.loss_scaler = scaler.get<LossScaler::State>();
   require_input(m.optimizer.kind != kUnknown, "the optimizer '",
                 json.at("optimizer").at("kind").get<std::string>(), "' is unknown");
-  Sorted(json.at("files")).get_to(m.files);
   require_input(m.files.contains("model.safetensors"), "it names no model.safetensors");
   for (const auto& [name, file] : m.files)
     require_input(name.find('/') == std::string::npos, "it names the file ", name,
                   ", which is not in its folder");
-  json.at("saved_by").get_to(m.saved_by);
   return m;
 }
 
@@ -88,16 +78,9 @@ int64_t Manifest::bytes() const {
 
 std::string manifest_text(const Manifest& m) {
   Json json{{"zerolab", kVersion},
-            {"step", m.position.step},
-            {"updates", m.updates},
-            {"next_window", m.position.next_window},
-            {"loss_scaler", m.loss_scaler ? Sorted(*m.loss_scaler) : Sorted()},
-            {"seed", m.seed},
-            {"model", m.model},
-            {"optimizer", Sorted(m.optimizer)},
-            {"data", m.position.data},
-            {"files", Sorted(m.files)},
-            {"saved_by", m.saved_by}};
+            {"loss_scaler", m.loss_scaler ? Sorted(*m.loss_scaler) : Sorted()}};
+  json.update(Json(Sorted(m.position)));
+  json.update(Json(Sorted(m)));
   json["crc32c"] = own_crc(json);
   return json.dump(2) + "\n";
 }

@@ -116,8 +116,7 @@ CheckpointSave::CheckpointSave(const SavedRun& run, const CheckpointOptions& opt
 void CheckpointSave::begin_folder() {
   if (fs::exists(folder_))
     throw OutputError(str(folder_, ": exists already, and no checkpoint is overwritten"));
-  const auto nonce = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string path = str(folder_, ".tmp-", ::getpid(), "-", nonce);
+  const std::string path = temporary_beside(folder_);
   if (options_.files->mkdir(path) != 0)
     throw OutputError(str(path, ": cannot be created: ", std::strerror(errno)));
   temporary_.path = path;

@@ -1,10 +1,13 @@
 // Saving a checkpoint, so that at every instant the old one or the new one is complete:
 //
-//   1. rank 0 makes a temporary folder, step-00000100.tmp-…
+//   1. rank 0 makes a temporary folder, .zerolab-…
 //   2. every rank writes its pieces into the files there, and syncs them
 //   3. rank 0 writes checkpoint.json with all checksums, and syncs it and the folder
 //   4. rank 0 renames the folder to step-00000100, and syncs the folder above
 //   5. rank 0 writes `latest`, and removes older checkpoints
+//
+// What a killed process leaves has a name of temporary_beside() (tensor/io/file_calls.h). The next
+// process that saves into the folder removes it.
 #pragma once
 
 #include <chrono>

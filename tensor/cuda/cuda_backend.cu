@@ -104,24 +104,6 @@ PinnedBlocks::Block& PinnedBlocks::take(int64_t bytes) {
   return blocks_.back();
 }
 
-namespace {
-
-class PinnedCopy final : public HostCopy {
- public:
-  PinnedCopy(CudaBackend& backend, PinnedBlocks::Block& block) : backend_(backend), block_(block) {}
-  ~PinnedCopy() override { PinnedBlocks::give_back(block_); }
-  const void* wait() override {
-    backend_.wait_on_host(block_.used.get());
-    return block_.data;
-  }
-
- private:
-  CudaBackend& backend_;
-  PinnedBlocks::Block& block_;
-};
-
-}  // namespace
-
 // A small upload is copied to pinned memory first, so that the host does not wait for the GPU.
 // After a large one the host waits, because the caller may change its memory.
 void CudaBackend::upload(const void* host, const Tensor& to) {
@@ -149,14 +131,17 @@ void CudaBackend::download(const Tensor& from, void* host) {
   require_cuda(cudaStreamSynchronize(stream()), "a download failed");
 }
 
-std::unique_ptr<HostCopy> CudaBackend::start_download(const Tensor& from) {
-  PinnedBlocks::Block& block = pinned_->take(from.bytes());
-  auto copy = std::make_unique<PinnedCopy>(*this, block);
-  require_cuda(cudaMemcpyAsync(block.data, from.address(), size_t(from.bytes()),
+std::function<const void*()> CudaBackend::start_download(const Tensor& from) {
+  const std::shared_ptr<PinnedBlocks::Block> block(
+      &pinned_->take(from.bytes()), [](PinnedBlocks::Block* b) { PinnedBlocks::give_back(*b); });
+  require_cuda(cudaMemcpyAsync(block->data, from.address(), size_t(from.bytes()),
                                cudaMemcpyDeviceToHost, stream()),
                "a download failed");
-  block.used = record_event(Stream::compute);
-  return copy;
+  block->used = record_event(Stream::compute);
+  return [this, block] {
+    wait_on_host(block->used.get());
+    return block->data;
+  };
 }
 
 }  // namespace zl::ZEROLAB_CUDA

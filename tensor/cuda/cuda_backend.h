@@ -46,7 +46,7 @@ class CudaBackend final : public Backend, public QuantizeKernels {
   int64_t padded_columns(int64_t n) const override;
   void upload(const void* host, const Tensor& to) override;
   void download(const Tensor& from, void* host) override;
-  std::unique_ptr<HostCopy> start_download(const Tensor& from) override;
+  std::function<const void*()> start_download(const Tensor& from) override;
   int64_t host_waits() const override { return host_waits_; }
 
   // streams.cu

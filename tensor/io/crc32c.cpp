@@ -8,22 +8,25 @@
 
 #include "tensor/error.h"
 
-#if defined(__x86_64__)
-#include <nmmintrin.h>
-#endif
-
 namespace zl {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // bits reversed: bit 31 is the coefficient of x^0
+constexpr uint32_t kByte = 1u << 23;  // x^8: a byte behind a range multiplies its polynomial
+
+// The product of two polynomials modulo the checksum's.
+constexpr uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ (b & 1 ? kPolynomial : 0);  // times x
+  }
+  return product;
+}
 
 constexpr std::array<uint32_t, 256> kTable = [] {
   std::array<uint32_t, 256> table{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? kPolynomial : 0);
-    table[byte] = crc;
-  }
+  for (uint32_t byte = 0; byte < 256; ++byte) table[byte] = multiply(byte, kByte);
   return table;
 }();
 
@@ -38,28 +41,17 @@ __attribute__((target("sse4.2"))) uint32_t by_instruction(std::span<const std::b
   uint64_t eight = 0, sum = crc;
   for (; bytes.size() >= sizeof eight; bytes = bytes.subspan(sizeof eight)) {
     std::memcpy(&eight, bytes.data(), sizeof eight);
-    sum = _mm_crc32_u64(sum, eight);
+    sum = __builtin_ia32_crc32di(sum, eight);
   }
   return by_table(bytes, uint32_t(sum));
 }
 #endif
 
-// The product of two polynomials modulo the checksum's.
-uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
-    if (a & bit) product ^= b;
-    b = (b >> 1) ^ (b & 1 ? kPolynomial : 0);  // times x
-  }
-  return product;
-}
-
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
 #if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
-  if (has_instruction) return ~by_instruction(bytes, ~before);
+  if (__builtin_cpu_supports("sse4.2")) return ~by_instruction(bytes, ~before);
 #endif
   return ~by_table(bytes, ~before);
 }
@@ -74,9 +66,9 @@ uint32_t crc32c_of_file(const std::string& path, const std::function<void()>& po
   return crc;
 }
 
-// Bytes behind a range multiply its polynomial by x^8 each; here by repeated squaring.
+// By repeated squaring.
 uint32_t crc32c_join(uint32_t first, uint32_t second, int64_t bytes_of_second) {
-  uint32_t power = 1u << 23;  // x^8
+  uint32_t power = kByte;
   for (int64_t n = bytes_of_second; n != 0; n >>= 1, power = multiply(power, power))
     if (n & 1) first = multiply(power, first);
   return first ^ second;

@@ -58,12 +58,11 @@ void WrittenFile::fail(const char* what) const {
 }
 
 bool lock_against_other_processes(int file) {
-  for (int i = 0; ::flock(file, LOCK_EX | LOCK_NB) != 0; ++i) {
-    if (errno != EWOULDBLOCK) return true;
-    if (i == 20) return false;
+  for (int i = 0; i <= 20; ++i) {
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  return true;
+  return false;
 }
 
 void sync_folder(FileCalls& calls, const std::string& folder) {
@@ -74,10 +73,15 @@ void sync_folder(FileCalls& calls, const std::string& folder) {
 
 // ---- PendingFile -------------------------------------------------------------------------------
 
+constexpr const char* kTemporary = ".zerolab-";
+
 std::string temporary_beside(const std::string& path) {
   std::random_device random;
-  return (fs::path(path).parent_path() / str(".zerolab-", uint64_t(random()) << 32 | random()))
+  return (fs::path(path).parent_path() / str(kTemporary, uint64_t(random()) << 32 | random()))
       .string();
+}
+bool is_temporary(const std::string& path) {
+  return fs::path(path).filename().string().starts_with(kTemporary);
 }
 
 PendingFile::PendingFile(const std::string& path, FileCalls& calls)

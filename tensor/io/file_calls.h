@@ -107,6 +107,8 @@ class WrittenFile {
 // A name in the folder of `path` that no file has, and no other call in any process returns:
 // ".zerolab-" and a random number. Open it with O_EXCL.
 std::string temporary_beside(const std::string& path);
+// Whether it has such a name: a killed process may have left it, or a process be writing it.
+bool is_temporary(const std::string& path);
 
 // Writes a temporary file in the folder of `path`; commit() renames it. So `path` is at every time
 // the old file or the complete new one, also after Ctrl-C. Without commit() the destructor removes

@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "tensor/backend.h"
 #include "tensor/reference/product.h"
@@ -38,33 +39,50 @@ using reference::Matrix;
 using reference::product;
 using reference::transposed;
 
-// Hands out consecutive matrices of the workspace.
-template <class F>
-struct Space {
-  F* next;
-  Matrix<F> take(int64_t rows, int64_t columns) {
-    F* const data = next;
-    next += rows * columns;
-    return {data, rows, columns};
+// One head of one sequence. Its matrices are in the workspace, in the compute type.
+template <class S>
+struct Head {
+  using F = Compute<S>;
+  const AttentionSaved& saved;
+  int64_t b, h;  // the sequence, and the head of its H
+  F* workspace;  // what is left
+  int64_t T = saved.qkv.dim(1), H = saved.heads, D = saved.qkv.dim(2) / 3 / H;
+
+  // The next matrix of T rows.
+  Matrix<F> take(int64_t columns) {
+    F* const data = std::exchange(workspace, workspace + T * columns);
+    return {data, T, columns};
   }
+  // Row t of the head's channels in a tensor of (B, T, C), or (B, T, 3C) for Q, K and V, which are
+  // its parts 0, 1 and 2.
+  S* row(const Tensor& x, int64_t part, int64_t t) const {
+    const int64_t width = x.numel() / (saved.qkv.dim(0) * T);
+    return x.data<S>().data() + (b * T + t) * width + (part * H + h) * D;
+  }
+  Matrix<F> read(const Tensor& x, int64_t part = 0) {
+    const Matrix<F> m = take(D);
+    for (int64_t t = 0; t < T; ++t) reference::convert(row(x, part, t), m[t], D);
+    return m;
+  }
+  void write(const Matrix<F>& m, const Tensor& x, int64_t part = 0) const {
+    for (int64_t t = 0; t < T; ++t) reference::convert(m[t], row(x, part, t), D);
+  }
+  F* log_sum_exp() const { return saved.log_sum_exp.data<F>().data() + (b * H + h) * T; }  // L
 };
 
-// The channels of one head in a tensor of (B, T, width), where width is 3C for Q, K and V, and C
-// for Y: `first` is the first of them, of the first token. Reads its rows, in the compute type.
-template <class T, class F>
-Matrix<F> read(const T* first, int64_t width, const Matrix<F>& to) {
-  for (int64_t t = 0; t < to.rows; ++t) reference::convert(first + t * width, to[t], to.columns);
-  return to;
-}
-
-template <class T, class F>
-void write(const Matrix<F>& from, T* first, int64_t width) {
-  for (int64_t t = 0; t < from.rows; ++t)
-    reference::convert(from[t], first + t * width, from.columns);
+template <class Body>
+void for_each_head(const AttentionSaved& saved, const Tensor& workspace, Body body) {
+  if (saved.y.numel() == 0) return;
+  for_float_type(saved.qkv.dtype(), [&]<class S>(S) {
+    for (int64_t b = 0; b < saved.qkv.dim(0); ++b)
+      for (int64_t h = 0; h < saved.heads; ++h)
+        body(Head<S>{saved, b, h, static_cast<Compute<S>*>(workspace.address())});
+  });
 }
 
 template <class F>
-void scale(const Matrix<F>& m, F factor) {
+void scale_by_root(const Matrix<F>& m, int64_t D) {  // m / sqrt(D)
+  const F factor = 1 / std::sqrt(F(D));
   for (int64_t i = 0; i < m.rows * m.columns; ++i) m.data[i] *= factor;
 }
 
@@ -72,7 +90,7 @@ void scale(const Matrix<F>& m, F factor) {
 template <class F>
 void causal_scores(const Matrix<F>& Q, const Matrix<F>& K, const Matrix<F>& S) {
   product(Q, transposed(K), S);
-  scale(S, 1 / std::sqrt(F(Q.columns)));
+  scale_by_root(S, Q.columns);
   for (int64_t i = 0; i < S.rows; ++i)
     std::fill(S[i] + i + 1, S[i] + S.columns, -std::numeric_limits<F>::infinity());
 }
@@ -102,71 +120,44 @@ void softmax_backward(const Matrix<F>& P, const Matrix<F>& dP) {  // dP becomes 
   }
 }
 
-// Calls body(token, channel, head) for each head of each sequence: the row of its first token in
-// (B * T, C), its first channel, and its index among all B * heads.
-template <class Body>
-void for_each_head(const AttentionSaved& saved, Body body) {
-  const int64_t B = saved.qkv.dim(0), T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3;
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t h = 0; h < saved.heads; ++h)
-      body(b * T, h * (C / saved.heads), b * saved.heads + h);
-}
-
 }  // namespace
 
 void Backend::attention(const AttentionSaved& saved, const Tensor& workspace) {
-  const int64_t T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, D = C / saved.heads;
-  if (saved.y.numel() == 0) return;
-  for_float_type(saved.qkv.dtype(), [&]<class S>(S) {
-    using F = Compute<S>;
-    for_each_head(saved, [&](int64_t token, int64_t channel, int64_t head) {
-      S* const qkv = saved.qkv.data<S>().data() + token * 3 * C + channel;
-      Space<F> space{static_cast<F*>(workspace.address())};
-      const auto Q = read(qkv, 3 * C, space.take(T, D)), K = read(qkv + C, 3 * C, space.take(T, D)),
-                 V = read(qkv + 2 * C, 3 * C, space.take(T, D)), Y = space.take(T, D),
-                 P = space.take(T, T);
-      F* const L = saved.log_sum_exp.data<F>().data() + head * T;
+  for_each_head(saved, workspace, [&](auto head) {
+    const auto Q = head.read(saved.qkv, 0), K = head.read(saved.qkv, 1),
+               V = head.read(saved.qkv, 2), Y = head.take(head.D), P = head.take(head.T);
+    const auto L = head.log_sum_exp();
 
-      causal_scores(Q, K, P);  // S, where P will be
-      for (int64_t i = 0; i < T; ++i) L[i] = log_sum_exp(P[i], T);
-      scores_to_weights(P, L);
-      product(P, V, Y);
+    causal_scores(Q, K, P);  // S, where P will be
+    for (int64_t i = 0; i < head.T; ++i) L[i] = log_sum_exp(P[i], head.T);
+    scores_to_weights(P, L);
+    product(P, V, Y);
 
-      write(Y, saved.y.data<S>().data() + token * C + channel, C);
-    });
+    head.write(Y, saved.y);
   });
 }
 
 void Backend::attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,
                                  const Tensor& workspace) {
-  const int64_t T = saved.qkv.dim(1), C = saved.qkv.dim(2) / 3, D = C / saved.heads;
-  if (saved.y.numel() == 0) return;
-  for_float_type(saved.qkv.dtype(), [&]<class S>(S) {
-    using F = Compute<S>;
-    for_each_head(saved, [&](int64_t token, int64_t channel, int64_t head) {
-      S *const qkv = saved.qkv.data<S>().data() + token * 3 * C + channel,
-               *const out = dqkv.data<S>().data() + token * 3 * C + channel;
-      Space<F> space{static_cast<F*>(workspace.address())};
-      const auto Q = read(qkv, 3 * C, space.take(T, D)), K = read(qkv + C, 3 * C, space.take(T, D)),
-                 V = read(qkv + 2 * C, 3 * C, space.take(T, D)),
-                 dY = read(dy.data<S>().data() + token * C + channel, C, space.take(T, D)),
-                 dQ = space.take(T, D), dK = space.take(T, D), dV = space.take(T, D),
-                 P = space.take(T, T), dP = space.take(T, T);
+  for_each_head(saved, workspace, [&](auto head) {
+    const int64_t T = head.T, D = head.D;
+    const auto Q = head.read(saved.qkv, 0), K = head.read(saved.qkv, 1),
+               V = head.read(saved.qkv, 2), dY = head.read(dy), dQ = head.take(D),
+               dK = head.take(D), dV = head.take(D), P = head.take(T), dP = head.take(T);
 
-      causal_scores(Q, K, P);
-      scores_to_weights(P, saved.log_sum_exp.data<F>().data() + head * T);
-      product(transposed(P), dY, dV);
-      product(dY, transposed(V), dP);
-      softmax_backward(P, dP);
-      const Matrix<F>& dS = dP;
-      scale(dS, 1 / std::sqrt(F(D)));  // of both products below
-      product(dS, K, dQ);
-      product(transposed(dS), Q, dK);
+    causal_scores(Q, K, P);
+    scores_to_weights(P, head.log_sum_exp());
+    product(transposed(P), dY, dV);
+    product(dY, transposed(V), dP);
+    softmax_backward(P, dP);
+    const auto& dS = dP;
+    scale_by_root(dS, D);  // of both products below
+    product(dS, K, dQ);
+    product(transposed(dS), Q, dK);
 
-      write(dQ, out, 3 * C);
-      write(dK, out + C, 3 * C);
-      write(dV, out + 2 * C, 3 * C);
-    });
+    head.write(dQ, dqkv, 0);
+    head.write(dK, dqkv, 1);
+    head.write(dV, dqkv, 2);
   });
 }
 

@@ -3,7 +3,7 @@
 //   y_r = E_id(r)                       embedding: row id(r) of the table
 //   dE_v += sum of dy_r over id(r) = v  embedding_backward
 //   y_bt = x_bt + P_t                   add_positions
-//   dP_t += sum over b of dy_bt         add_positions_backward
+//   dP_t += sum over b of dy_bt         add_positions_backward: sum_rows of rows of T C elements
 //
 // The first is the product of a matrix of one-hot rows with E, so its gradient is that of a matmul
 // (matmul.cpp) without the zeros. A sum is taken in the order of the rows, in the compute type, and
@@ -55,25 +55,13 @@ void Backend::embedding_backward(const Tensor& ids, const Tensor& dy, const Tens
 }
 
 void Backend::add_positions(const Tensor& x, const Tensor& table, const Tensor& y) {
-  for_float_type(y.dtype(), [&]<class T>(T) {
-    using F = Compute<T>;
-    const auto in = x.data<T>(), position = table.data<T>(), out = y.data<T>();
-    const size_t TC = size_t(x.dim(1) * x.dim(2));
-    for (size_t i = 0; i < out.size(); ++i) out[i] = T(F(in[i]) + F(position[i % TC]));
-  });
+  const Shape TC = {x.dim(1) * x.dim(2)};
+  for (int64_t b = 0; b < x.dim(0); ++b)
+    Backend::add(x.slice(b * TC[0], TC), table.slice(0, TC), y.slice(b * TC[0], TC));
 }
 
 void Backend::add_positions_backward(const Tensor& dy, const Tensor& dtable, const Tensor&) {
-  for_float_type(dtable.dtype(), [&]<class T>(T) {
-    using F = Compute<T>;
-    const auto terms = dy.data<T>(), to = dtable.data<T>();
-    const size_t TC = size_t(dy.dim(1) * dy.dim(2));
-    for (size_t i = 0; i < TC; ++i) {
-      F sum = 0;
-      for (size_t at = i; at < terms.size(); at += TC) sum += F(terms[at]);
-      to[i] = T(F(to[i]) + sum);
-    }
-  });
+  Backend::sum_rows(dy, dtable.slice(0, {dy.dim(1) * dy.dim(2)}), {});
 }
 
 }  // namespace zl

@@ -20,8 +20,9 @@
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/checkpoint/load.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
-#include "tests/stages/checkpoint/file_faults.h"
+#include "tests/stages/checkpoint/recorded_files.h"
 #include "tests/stages/odd_model.h"
+#include "tests/tensor/io/file_faults.h"
 
 using namespace zl;
 using namespace zl::test;
@@ -92,7 +93,7 @@ class Runs {
     run_training(spec);
     REQUIRE(found(folder()) == 2);
     for (const auto& entry : fs::directory_iterator(folder()))
-      REQUIRE(entry.path().string().find(".tmp-") == std::string::npos);
+      REQUIRE(!(is_temporary(entry.path().string()) && entry.is_directory()));
   }
 
   bool allowed(int64_t step) const {
@@ -107,13 +108,13 @@ class Runs {
   std::map<int64_t, DataFiles> expected_;
 };
 
-// The calls of a run without faults.
-int64_t calls_of(Runs& runs) {
+// The calls of a run without faults; `function`: of that alone.
+int64_t calls_of(Runs& runs, const std::string& function = "") {
   FaultyFiles files(FileFault::none, 0);
   TrainingSpec spec = runs.begin();
   spec.checkpoint.files = &files;
   run_training(spec);
-  return files.calls();
+  return files.calls(function);
 }
 
 // Runs `body` in a child process. Returns its exit status.
@@ -207,17 +208,19 @@ TEST_CASE("a process that ends at any call on files leaves the old or the new ch
 TEST_CASE("a call on files that fails ends the save on all ranks, and the old checkpoint stays",
           "[stages]") {
   const Scenario scenario = GENERATE(from_range(scenarios()));
-  const FileFault fault = GENERATE(FileFault::io_error, FileFault::no_space, FileFault::short_write,
-                                   FileFault::interrupted);
+  const FileFault fault = GENERATE(FileFault::io_error, FileFault::no_space,
+                                   FileFault::short_transfer, FileFault::interrupted);
   // By day the faults beside an I/O error happen in a later save.
   if (fault != FileFault::io_error && !nightly() && scenario.first) return;
   CAPTURE(scenario.text, scenario.ranks, int(fault));
   Runs runs(scenario);
-  const int64_t calls = calls_of(runs), apart = fault == FileFault::io_error || nightly() ? 1 : 3;
+  const std::string function = fault == FileFault::short_transfer ? "pwrite" : "";
+  const int64_t calls = calls_of(runs, function);
+  const int64_t apart = fault == FileFault::io_error || !function.empty() || nightly() ? 1 : 3;
   int errors = 0, silent_syncs = 0, both = 0;
   for (int64_t at = 1; at <= calls; at += apart) {
     TrainingSpec spec = runs.begin();
-    FaultyFiles files(fault, at);
+    FaultyFiles files(fault, at, function);
     spec.checkpoint.files = &files;
     const std::string error = sentence_of<OutputError>([&] { run_training(spec); });
     CAPTURE(at, files.hit(), error);
@@ -226,14 +229,14 @@ TEST_CASE("a call on files that fails ends the save on all ranks, and the old ch
     REQUIRE(runs.allowed(step));
     const bool is_new = step == (scenario.first ? 1 : 2);
     if (error.empty()) REQUIRE(is_new);
-    if (fault == FileFault::short_write) REQUIRE(error.empty());
+    if (fault == FileFault::short_transfer) REQUIRE(error.empty());
     if (!error.empty()) REQUIRE(error.starts_with("the checkpoint of step "));
     silent_syncs += files.hit() == "fsync" && error.empty();
     errors += !error.empty();
     both += !error.empty() && is_new;
     runs.require_resumes();
   }
-  if (fault == FileFault::short_write) return;
+  if (fault == FileFault::short_transfer) return;
   // A failed fsync is neither forgotten nor tried again, except of `latest` and its folder, which
   // no loader reads, and of the folder around, which the run need not own. After the commit only
   // the sync of the folder is an error, although the checkpoint is there.
@@ -294,11 +297,11 @@ TEST_CASE("symbolic links are read, and neither followed nor removed when older 
   fs::rename(checkpoint_path(runs.folder(), 1), real);
   fs::create_directory_symlink(real, checkpoint_path(runs.folder(), 1));
   CHECK(runs.found(runs.folder()) == 1);
-  fs::create_directory_symlink(real, runs.folder() + "/.trash-link");
+  fs::create_directory_symlink(real, runs.folder() + "/.zerolab-link");
   run_training(spec);
   CHECK(runs.found(runs.folder()) == 2);
   CHECK(fs::is_symlink(checkpoint_path(runs.folder(), 1)));
-  CHECK_FALSE(fs::exists(runs.folder() + "/.trash-link"));
+  CHECK_FALSE(fs::exists(runs.folder() + "/.zerolab-link"));
   CHECK(fs::exists(real + "/checkpoint.json"));
 }
 
@@ -311,7 +314,7 @@ TEST_CASE("a loss of power at any moment leaves the old or the new checkpoint", 
   RecordedFiles files(runs.folder());
   spec.checkpoint.files = &files;
   run_training(spec);
-  const int64_t durable = files.calls_until_durable(".tmp-");
+  const int64_t durable = files.calls_until_durable(".zerolab-");
   int64_t replays = 0, old_ones = 0;
   for (int64_t calls = 0; calls <= files.calls(); ++calls)
     for (uint64_t seed = 0; seed < seeds; ++seed) {

@@ -66,13 +66,12 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
   };
   const Row rows[] = {
       {{.layers = 2, .heads = 3, .width = 18, .block_size = 7, .vocab = 131},
-       "model.safetensors: tensor 'h.0.attn.c_attn.bias' has shape (45), but this model's "
-       "parameter has (54)"},
+       "model.safetensors: has tensor 'h.0.attn.c_attn.bias' (45) where this model has "
+       "'h.0.attn.c_attn.bias' (54)"},
       {{.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
-       "has no tensor 'h.2.attn.c_attn.bias', but this model has a parameter of this name; the "
-       "file has 28 tensors, the model 40"},
+       "where this model has 'h.2.attn.c_attn.bias' (45); the file has 28 tensors, the model 40"},
       {{.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
-       "has a tensor 'h.1.attn.c_attn.bias' of shape (45), but this model has no parameter"},
+       "has tensor 'h.1.attn.c_attn.bias' (45) where this model has 'ln_f.bias' (15)"},
       // Heads, which no shape shows.
       {{.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131},
        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "

@@ -9,10 +9,12 @@
 #include "stages/predict/dry_run.h"
 #include "stages/predict/plan.h"
 #include "stages/train/gpt_spec.h"
+#include "tensor/io/disk.h"
 #include "tensor/kernels.h"
 #include "tests/pairwise.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 #include "tests/stages/stage_run.h"
+#include "tests/tensor/io/file_faults.h"
 #include "tests/tensor/io/swap_case.h"
 
 using namespace zl;
@@ -193,16 +195,16 @@ TEST_CASE("a skipped step reads and writes nothing, and has the peaks of one tha
 // That a short or interrupted call ends nothing: tests/tensor/io/disk_test.cpp.
 TEST_CASE("a fault of one rank's disk ends all ranks with its name and reason", "[stages]") {
   struct Case {
-    SwapFault fault;
+    FileFault fault;
     const char *function, *says;
   };
-  const Case c = GENERATE(Case{SwapFault::io_error, "pread", "Input/output error"},
-                          Case{SwapFault::io_error, "pwrite", "Input/output error"},
-                          Case{SwapFault::no_space, "posix_fallocate", "no disk space for"},
-                          Case{SwapFault::no_space, "pwrite", "No space left on device"},
-                          Case{SwapFault::io_error, "leave_cache", "Input/output error"},
-                          Case{SwapFault::end_of_file, "pread", "ends before"},
-                          Case{SwapFault::io_error, "open", "the file of offloaded state"});
+  const Case c = GENERATE(Case{FileFault::io_error, "pread", "Input/output error"},
+                          Case{FileFault::io_error, "pwrite", "Input/output error"},
+                          Case{FileFault::no_space, "posix_fallocate", "no disk space for"},
+                          Case{FileFault::no_space, "pwrite", "No space left on device"},
+                          Case{FileFault::io_error, "leave_cache", "Input/output error"},
+                          Case{FileFault::end_of_file, "pread", "ends before"},
+                          Case{FileFault::io_error, "open", "the file of offloaded state"});
   const FastFolder folder;
   StageRunSpec spec = on_disk(StageKind::zero2, Dtype::bf16);
   spec.steps = 2;
@@ -210,7 +212,7 @@ TEST_CASE("a fault of one rank's disk ends all ranks with its name and reason", 
   // each would open a GPU.
   spec.backends = [](int) { return RankBackends{}; };
   const StageRun right = run_stage(spec);
-  const auto with_disk = [&folder](SwapCalls& of_rank_1) {
+  const auto with_disk = [&folder](FaultyFiles& of_rank_1) {
     return [&](int rank) {
       RankBackends backends;
       backends.disk = rank == 1 ? make_disk_backend(folder.path(""), of_rank_1)
@@ -218,14 +220,14 @@ TEST_CASE("a fault of one rank's disk ends all ranks with its name and reason", 
       return backends;
     };
   };
-  SwapCalls calls;
+  FaultyFiles calls;
   calls.fault = c.fault, calls.function = c.function, calls.at = 0;
   spec.backends = with_disk(calls);
   REQUIRE(run_stage(spec).same_bits(right));
   const int64_t all = calls.calls(c.function);
   REQUIRE(all > 0);
   for (int64_t at = 1; at <= all; at += 4) {
-    SwapCalls each;
+    FaultyFiles each;
     each.fault = c.fault, each.function = c.function, each.at = at;
     spec.backends = with_disk(each);
     CAPTURE(int(c.fault), c.function, at, all);

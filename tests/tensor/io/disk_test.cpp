@@ -11,6 +11,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tensor/kernels.h"
+#include "tests/tensor/io/file_faults.h"
 #include "tests/tensor/io/swap_case.h"
 
 using namespace zl;
@@ -20,15 +21,36 @@ namespace {
 
 constexpr int64_t kSize = (2 << 20) + 5000;  // [B]
 
+// Tensors of bytes on disk and in memory.
+struct Disk {
+  explicit Disk(const std::string& folder, FileCalls& calls = system_file_calls())
+      : backend(make_disk_backend(folder, calls)) {}
+  Tensor on_disk(int64_t n) { return Tensor::empty(disk, MemoryUse::workspace, {n}, Dtype::u8); }
+  Tensor in_memory(int64_t n) { return Tensor::empty(host, MemoryUse::workspace, {n}, Dtype::u8); }
+  Tensor random(int64_t n, unsigned seed = 7) {
+    const Tensor t = in_memory(n);
+    std::mt19937 bits(seed);
+    for (uint8_t& byte : t.data<uint8_t>()) byte = uint8_t(bits());
+    return t;
+  }
+
+  std::unique_ptr<Backend> backend;
+  EventStream events;
+  Memory disk{{}, *backend, events, {.pool = Pool::disk}}, host{{}, cpu_backend(), events};
+};
+
+bool same(const Tensor& a, const Tensor& b) {
+  return std::ranges::equal(a.data<uint8_t>(), b.data<uint8_t>());
+}
+
 // Writes random bytes through `calls` and reads them. Returns whether they are the same.
 bool comes_back(const std::string& folder, FileCalls& calls, int64_t at = 0) {
-  SwapFile file(folder, calls);
-  file.reserve(at + kSize);
-  const std::vector<std::byte> written = random_bytes(size_t(kSize));
-  file.start_write(at, written)->wait();
-  std::vector<std::byte> read(written.size());
-  file.start_read(at, read)->wait();
-  return read == written;
+  Disk disk(folder, calls);
+  const Tensor file = disk.on_disk(at + kSize).slice(at, {kSize}), written = disk.random(kSize),
+               read = disk.in_memory(kSize);
+  kernel::start_copy(written, file).get();
+  kernel::start_copy(file, read).get();
+  return same(read, written);
 }
 
 }  // namespace
@@ -48,7 +70,7 @@ TEST_CASE("a transfer leaves nothing in the page cache, or the file says that it
     }
     static int64_t cached_pages(int file) {
       void* const map = ::mmap(nullptr, size_t(kSize), PROT_READ, MAP_SHARED, file, 0);
-      std::vector<unsigned char> in_core(size_t(kSize) / SwapFile::kBlock + 1);
+      std::vector<unsigned char> in_core(size_t(kSize) / kDiskBlock + 1);
       REQUIRE(::mincore(map, size_t(kSize), in_core.data()) == 0);
       ::munmap(map, size_t(kSize));
       return std::ranges::count_if(in_core, [](unsigned char c) { return c & 1; });
@@ -59,76 +81,57 @@ TEST_CASE("a transfer leaves nothing in the page cache, or the file says that it
   REQUIRE(::statfs(folder.path("").c_str(), &status) == 0);
   if (status.f_type == TMPFS_MAGIC) return;  // it has nothing but the page cache
   CHECK(comes_back(folder.path(""), system_file_calls(), 777));
-  SwapFile file(folder.path(""), calls);
-  file.reserve(kSize);
-  const std::vector<std::byte> bytes = random_bytes(size_t(kSize));
+  Disk disk(folder.path(""), calls);
+  const Tensor file = disk.on_disk(kSize), bytes = disk.random(kSize);
   for (const bool refuses : {false, true}) {
     calls.refuses = refuses;
-    file.start_write(0, bytes)->wait();
+    kernel::copy(bytes, file);
     CHECK(calls.cached == 0);
-    CHECK(std::string(file.method()) == (refuses ? "in the page cache" : "waits for the device"));
+    CHECK(disk.backend->name() == std::string(refuses ? "disk in the page cache" : "disk"));
   }
 }
 
-TEST_CASE("new space of a swap file is zeros, and writes change only their bytes", "[tensor]") {
+TEST_CASE("new space on disk is zeros, and writes change only their bytes", "[tensor]") {
   const FastFolder folder;
-  SwapFile file(folder.path(""));
-  CHECK(file.reserve(1) == 0);
-  CHECK(file.reserve(10'000) == 4096);
-  CHECK(file.reserve(8) == 4096 + 12'288);
-  CHECK(file.size() == 4096 + 12'288 + 4096);
-  std::vector<std::byte> expected(size_t(file.size())), read(size_t(file.size()), std::byte(1));
-  file.start_read(0, read)->wait();
-  CHECK(read == expected);
+  Disk disk(folder.path(""));
+  const Tensor one = disk.on_disk(1), file = disk.on_disk(10'000), next = disk.on_disk(8);
+  const auto between = [](const Tensor& a, const Tensor& b) {
+    return static_cast<char*>(b.address()) - static_cast<char*>(a.address());
+  };
+  CHECK((between(one, file) == 4096 && between(file, next) == 12'288));
+  const Tensor expected = disk.in_memory(10'000), read = disk.random(10'000, 3);
+  std::ranges::fill(expected.data<uint8_t>(), uint8_t(0));
+  kernel::copy(file, read);
+  CHECK(same(read, expected));
   // Neighbours in one block, whose addresses and sizes fit no alignment.
-  const std::vector<std::byte> bytes = random_bytes(9000);
-  for (const auto& [at, n] : {std::pair{100, 50}, {150, 33}, {4090, 12}, {8191, 9000 - 3}}) {
-    file.start_write(at, std::span(bytes).subspan(3, size_t(n)))->wait();
-    std::copy_n(bytes.begin() + 3, n, expected.begin() + at);
+  const Tensor bytes = disk.random(9000);
+  for (const auto& [at, n] : {std::pair{100, 50}, {150, 33}, {4090, 12}, {8191, 10'000 - 8191}}) {
+    kernel::copy(bytes.slice(3, {n}), file.slice(at, {n}));
+    kernel::copy(bytes.slice(3, {n}), expected.slice(at, {n}));
   }
-  file.start_read(0, read)->wait();
-  CHECK(read == expected);
-  CHECK_THROWS_AS(file.start_read(file.size() - 1, std::span(read).first(2)),
-                  std::invalid_argument);
+  kernel::copy(file, read);
+  CHECK(same(read, expected));
 }
 
 TEST_CASE("transfers in flight do not disturb each other", "[tensor]") {
   const FastFolder folder;
-  SwapFile file(folder.path(""));
-  constexpr size_t kEach = 65'536;
-  std::vector<std::vector<std::byte>> written, read(24, std::vector<std::byte>(kEach));
-  std::vector<std::unique_ptr<Transfer>> transfers;
-  for (size_t i = 0; i < read.size(); ++i) {
-    written.push_back(random_bytes(kEach, unsigned(i)));
-    file.reserve(int64_t(kEach));
+  Disk disk(folder.path(""));
+  constexpr int64_t kEach = 65'536, kParts = 24;
+  const Tensor written = disk.random(kParts * kEach), read = disk.in_memory(kParts * kEach),
+               file = disk.on_disk(kParts * kEach);
+  for (const auto& [from, to] : {std::pair{written, file}, std::pair{file, read}}) {
+    std::vector<std::future<void>> transfers;
+    for (int64_t at = 0; at < file.numel(); at += kEach)
+      transfers.push_back(kernel::start_copy(from.slice(at, {kEach}), to.slice(at, {kEach})));
+    for (std::future<void>& transfer : transfers) transfer.get();
   }
-  for (size_t i = 0; i < read.size(); ++i)
-    transfers.push_back(file.start_write(int64_t(i * kEach), written[i]));
-  for (auto& transfer : transfers) transfer->wait();
-  transfers.clear();
-  for (size_t i = 0; i < read.size(); ++i)
-    transfers.push_back(file.start_read(int64_t(i * kEach), read[i]));
-  for (auto& transfer : transfers) transfer->wait();
-  CHECK(read == written);
-}
-
-TEST_CASE("a transfer is waited for exactly once", "[tensor]") {
-  const FastFolder folder;
-  SwapFile file(folder.path(""));
-  file.reserve(4096);
-  std::vector<std::byte> bytes(4096);
-  const auto transfer = file.start_write(0, bytes);
-  transfer->wait();
-  CHECK_THROWS_AS(transfer->wait(), std::logic_error);
-  CHECK_NOTHROW(file.start_read(0, bytes)->wait());
-  (void)file.start_read(0, bytes);  // dropped
-  CHECK_THROWS_AS(file.start_read(0, bytes), std::logic_error);
+  CHECK(same(read, written));
 }
 
 TEST_CASE("an interrupted or a short transfer is continued at every call", "[tensor]") {
   const FastFolder folder;
-  SwapCalls calls;
-  calls.fault = GENERATE(SwapFault::interrupted, SwapFault::short_transfer);
+  FaultyFiles calls;
+  calls.fault = GENERATE(FileFault::interrupted, FileFault::short_transfer);
   calls.function = GENERATE("pread", "pwrite");
   const int64_t at = GENERATE(0, 777);
   CAPTURE(int(calls.fault), calls.function, at);
@@ -146,29 +149,28 @@ TEST_CASE("a transfer that comes short again and again is continued to its end",
     }
   } calls;
   const FastFolder folder;
-  SwapFile file(folder.path(""), calls);
-  const std::vector<std::byte> written = random_bytes(10'000);
-  std::vector<std::byte> read(written.size());
-  file.reserve(20'000);
-  file.start_write(777, written)->wait();
-  file.start_read(777, read)->wait();
-  CHECK(read == written);
+  Disk disk(folder.path(""), calls);
+  const Tensor file = disk.on_disk(20'000).slice(777, {10'000}), written = disk.random(10'000),
+               read = disk.in_memory(10'000);
+  kernel::copy(written, file);
+  kernel::copy(file, read);
+  CHECK(same(read, written));
 }
 
 TEST_CASE("other failures name the folder, the offset and the reason, and leave nothing in flight",
           "[tensor]") {
   const FastFolder folder;
   struct Case {
-    SwapFault fault;
+    FileFault fault;
     const char *function, *says;
   };
-  const Case c = GENERATE(Case{SwapFault::io_error, "pread", "Input/output error"},
-                          Case{SwapFault::io_error, "pwrite", "Input/output error"},
-                          Case{SwapFault::no_space, "pwrite", "No space left on device"},
-                          Case{SwapFault::io_error, "leave_cache", "Input/output error"},
-                          Case{SwapFault::end_of_file, "pread", "ends before"},
-                          Case{SwapFault::end_of_file, "pwrite", "Input/output error"});
-  SwapCalls calls;
+  const Case c = GENERATE(Case{FileFault::io_error, "pread", "Input/output error"},
+                          Case{FileFault::io_error, "pwrite", "Input/output error"},
+                          Case{FileFault::no_space, "pwrite", "No space left on device"},
+                          Case{FileFault::io_error, "leave_cache", "Input/output error"},
+                          Case{FileFault::end_of_file, "pread", "ends before"},
+                          Case{FileFault::end_of_file, "pwrite", "Input/output error"});
+  FaultyFiles calls;
   calls.fault = c.fault, calls.function = c.function;
   const std::string sentence = sentence_of([&] { comes_back(folder.path(""), calls); });
   CAPTURE(int(c.fault), c.function, sentence);
@@ -181,33 +183,33 @@ TEST_CASE("other failures name the folder, the offset and the reason, and leave 
 
 TEST_CASE("a disk that is full says so when space is taken, with the bytes", "[tensor]") {
   const FastFolder folder;
-  SwapCalls calls;
-  calls.fault = SwapFault::no_space, calls.function = "posix_fallocate", calls.at = 2;
-  SwapFile file(folder.path(""), calls);
-  file.reserve(8192);
-  const std::string sentence = sentence_of([&] { file.reserve(1'000'000); });
-  for (const char* part :
-       {"1003520 bytes", "beside 8192", "bytes are free", "No space left", "nvme_path"})
+  FaultyFiles calls;
+  calls.fault = FileFault::no_space, calls.function = "posix_fallocate", calls.at = 2;
+  Disk disk(folder.path(""), calls);
+  const Tensor first = disk.on_disk(8192);
+  const std::string sentence = sentence_of([&] { disk.on_disk(1'000'000); });
+  for (const char* part : {"1003520 bytes", "beside 8192", "No space left", "nvme_path"})
     CHECK(sentence.find(part) != std::string::npos);
-  CHECK(file.size() == 8192);
-  calls.fault = SwapFault::interrupted, calls.at = 4;
-  CHECK(file.reserve(4096) == 8192);
+  calls.fault = FileFault::interrupted, calls.at = 4;
+  const Tensor next = disk.on_disk(4096);  // where the one that failed would have begun
+  CHECK(static_cast<char*>(next.address()) == static_cast<char*>(first.address()) + 8192);
 }
 
 TEST_CASE("a folder in which no file can be made is named", "[tensor]") {
   const FastFolder folder;
   CHECK(sentence_of([&] {
-          SwapFile(folder.path("absent"));
+          make_disk_backend(folder.path("absent"));
         }).find("absent: the file of offloaded ") != std::string::npos);
   CHECK(sentence_of([&] { free_disk_space(folder.path("absent")); }).find("is not a folder") !=
         std::string::npos);
   CHECK(free_disk_space(folder.path("")) > 0);
-  SwapCalls calls;
-  calls.function = "open", calls.fault = SwapFault::io_error;
-  CHECK(sentence_of([&] { SwapFile(folder.path(""), calls); }).find("Input/output error") !=
-        std::string::npos);
-  calls.fault = SwapFault::interrupted, calls.at = 2;
-  CHECK_NOTHROW(SwapFile(folder.path(""), calls));
+  FaultyFiles calls;
+  calls.function = "open", calls.fault = FileFault::io_error;
+  CHECK(sentence_of([&] {
+          make_disk_backend(folder.path(""), calls);
+        }).find("Input/output error") != std::string::npos);
+  calls.fault = FileFault::interrupted, calls.at = 2;
+  CHECK_NOTHROW(make_disk_backend(folder.path(""), calls));
 }
 
 TEST_CASE("nothing of a swap file is left when its process is killed", "[tensor]") {
@@ -216,10 +218,8 @@ TEST_CASE("nothing of a swap file is left when its process is killed", "[tensor]
   REQUIRE(::pipe(ready) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    SwapFile file(folder.path(""));
-    file.reserve(kSize);
-    const std::vector<std::byte> bytes = random_bytes(size_t(kSize));
-    file.start_write(0, bytes)->wait();
+    Disk disk(folder.path(""));
+    kernel::copy(disk.random(kSize), disk.on_disk(kSize));
     (void)!::write(ready[1], "", 1);
     for (;;) ::pause();
   }
@@ -236,12 +236,11 @@ TEST_CASE("a swap file has one descriptor, and 100 transfers open none", "[tenso
   const FastFolder folder;
   const int64_t before = open_files();
   {
-    SwapFile file(folder.path(""));
-    file.reserve(kSize);
-    std::vector<std::byte> bytes(size_t(kSize), std::byte(3));
-    for (int i = 0; i < 100; ++i) {
-      file.start_write(0, std::span(bytes).first(size_t(i) * 100))->wait();
-      file.start_read(0, bytes)->wait();
+    Disk disk(folder.path(""));
+    const Tensor file = disk.on_disk(kSize), bytes = disk.random(kSize);
+    for (int64_t i = 0; i < 100; ++i) {
+      kernel::copy(bytes.slice(0, {i * 100}), file.slice(0, {i * 100}));
+      kernel::copy(file, bytes);
       if (i % 25 == 0) CHECK(open_files() == before + 1);
     }
   }
@@ -277,7 +276,7 @@ TEST_CASE("tensors on disk are copied, filled and made like others, and nothing 
   const Tensor none = Tensor::empty(host, MemoryUse::parameter, {0});
   CHECK_NOTHROW(kernel::copy(nothing, none));
   CHECK_NOTHROW(kernel::copy(none, nothing));
-  CHECK_NOTHROW(kernel::start_copy(nothing, none)->wait());
+  CHECK_NOTHROW(kernel::start_copy(nothing, none).get());
   CHECK(disk.ledger().live_total() == 4 * (n + at + 7));
   CHECK_THROWS_AS(kernel::divide(2, on_disk), std::logic_error);
   CHECK_THROWS_AS(kernel::sgd({.parameter = on_disk, .gradient = on_disk}), std::logic_error);

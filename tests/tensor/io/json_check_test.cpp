@@ -37,8 +37,7 @@ TEST_CASE("an error of JSON is named with its byte and line", "[tensor]") {
   CHECK(refusal("{\n\"a\": one}") == "a.json is not valid JSON: error at byte 8, line 2");
   CHECK(refusal("{\"a\": 1") ==
         "a.json is not valid JSON: error at byte 8, line 1; the text ends too early");
-  CHECK(refusal("[1e999]").starts_with(
-      "a.json is not valid JSON: a number is out of range at byte "));
+  CHECK(refusal("[1e999]") == "a.json is not valid JSON: a number is out of range: '1e999'");
   for (const char* text : {"", " ", "[1] 2", "[01]", "[NaN]", "{'a': 1}", "[1,]", "\"\xff\"",
                            "[-1e999]", "// comment\n1"}) {
     CAPTURE(text);

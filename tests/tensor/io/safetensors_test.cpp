@@ -94,16 +94,11 @@ TEST_CASE("F16, BF16 and F64 are read as floats, other types only as bytes", "[t
   CHECK(file.read_floats("f16") == std::vector<float>{1, -2});
   CHECK(file.read_floats("bf16") == std::vector<float>{1, -2.5});
   CHECK(file.read_floats("f64") == std::vector<float>{0.1f, -3});
-  CHECK_THROWS_AS(file.read_floats("i64"), InputError);
   int64_t read = 0;
   file.read_bytes("i64", 0, std::as_writable_bytes(std::span(&read, 1)));
   CHECK(read == -5);
-  try {
-    file.read_floats("i64");
-  } catch (const InputError& error) {
-    CHECK(std::string(error.what()) ==
-          path + ": tensor 'i64' is I64; expected F32, F16, BF16 or F64");
-  }
+  CHECK(sentence_of([&] { file.read_floats("i64"); }) ==
+        path + ": tensor 'i64' is I64; expected F32, F16, BF16 or F64");
   CHECK_THROWS_AS(file.read_floats("f128"), InputError);
 }
 
@@ -198,12 +193,8 @@ TEST_CASE(
   const rlimit limited{.rlim_cur = 300000, .rlim_max = before.rlim_max};
   const auto handler = signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &limited);
-  std::string message;
-  try {
-    write_safetensors(path, {safetensors_source("big", {100000}, big)});
-  } catch (const InputError& error) {
-    message = error.what();
-  }
+  const std::string message =
+      sentence_of([&] { write_safetensors(path, {safetensors_source("big", {100000}, big)}); });
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   CHECK(message == path +

@@ -1,45 +1,14 @@
-#include "tests/stages/checkpoint/file_faults.h"
+#include "tests/stages/checkpoint/recorded_files.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <random>
-#include <utility>
 
 #include "tensor/error.h"
 
 namespace zl::test {
 namespace fs = std::filesystem;
-
-// ---- Faults
-// --------------------------------------------------------------------------------------
-
-bool FaultyFiles::fails(const char* function) {
-  if (++calls_ != at_ || fault_ == FileFault::none) return false;
-  hit_ = function;
-  is_short_ = fault_ == FileFault::short_write;
-  if (fault_ == FileFault::process_exit) ::_exit(137);
-  errno = fault_ == FileFault::io_error ? EIO : fault_ == FileFault::no_space ? ENOSPC : EINTR;
-  return fault_ != FileFault::short_write;
-}
-
-ssize_t FaultyFiles::pwrite(int file, const void* data, size_t bytes, off_t at) {
-  if (fails("pwrite")) return -1;
-  return FileCalls::pwrite(file, data, std::exchange(is_short_, false) ? bytes / 2 : bytes, at);
-}
-int FaultyFiles::close(int file) {
-  const bool failed = fails("close");
-  const int error = errno;
-  const int result = FileCalls::close(file);
-  if (failed) errno = error;
-  return failed ? -1 : result;
-}
-
-// ---- Loss of power
-// -------------------------------------------------------------------------------
 
 size_t RecordedFiles::add(const Path& path) {
   const size_t number = new_inode(fs::is_directory(path));

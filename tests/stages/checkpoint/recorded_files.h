@@ -1,8 +1,6 @@
-// File calls that fail or end the process at one call, and calls that are recorded so that a loss
-// of power can be replayed.
+// File calls that are recorded so that a loss of power can be replayed.
 #pragma once
 
-#include <atomic>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -12,41 +10,6 @@
 #include "tensor/io/file_calls.h"
 
 namespace zl::test {
-
-enum class FileFault { none, process_exit, io_error, no_space, short_write, interrupted };
-
-// The fault happens at call `at`, counting from 1, of any thread. No call really syncs.
-class FaultyFiles final : public FileCalls {
- public:
-  FaultyFiles(FileFault fault, int64_t at) : fault_(fault), at_(at) {}
-  int64_t calls() const { return calls_; }
-  const std::string& hit() const { return hit_; }  // the function with the fault; "": none yet
-
-  int open(const std::string& path, int flags) override {
-    return fails("open") ? -1 : FileCalls::open(path, flags);
-  }
-  ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) override;
-  int fsync(int) override { return fails("fsync") ? -1 : 0; }
-  int close(int file) override;
-  int rename(const std::string& from, const std::string& to) override {
-    return fails("rename") ? -1 : FileCalls::rename(from, to);
-  }
-  int mkdir(const std::string& path) override {
-    return fails("mkdir") ? -1 : FileCalls::mkdir(path);
-  }
-  int remove(const std::string& path) override {
-    return fails("remove") ? -1 : FileCalls::remove(path);
-  }
-
- private:
-  bool fails(const char* function);  // then errno is set
-
-  const FileFault fault_;
-  const int64_t at_;
-  std::atomic<int64_t> calls_ = 0;
-  std::string hit_;
-  inline static thread_local bool is_short_ = false;  // the write that this thread makes now
-};
 
 // Records the calls below one folder, which must exist. In this model of a disk, what was not
 // synced may be lost in any part: of a file each block of 64 bytes and the size, of a folder's
