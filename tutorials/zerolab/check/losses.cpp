@@ -103,7 +103,7 @@ RunNumbers read_run(const std::string& given) {
     if (fs::exists(given + "/init.safetensors")) run.start = given + "/init.safetensors";
   }
   InputText file(path);
-  std::string text(std::istreambuf_iterator<char>(file.stream()), {});
+  std::string text(std::istreambuf_iterator<char>(file), {});
   file.require_complete();
   const bool json = is_json(text);
   if (json)  // Python writes numbers that JSON does not have

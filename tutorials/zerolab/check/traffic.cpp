@@ -77,7 +77,6 @@ Json compare_all(const TrafficOptions& options, TrafficCase& c) {
   std::map<Difference, int64_t> found;  // harmless ones last
   Json rows, differences = Json::array();
   int64_t steps = 0;
-  bool ok = true;
   for (const auto& [rank, marked] : all.steps) {
     c.marked = marked > 0;
     for (const auto& step : steps_of(rank, options.steps, all)) {
@@ -90,20 +89,19 @@ Json compare_all(const TrafficOptions& options, TrafficCase& c) {
       for (const auto& [of, r] : verdict.rows)
         rows.push_back({{"collective", of.first},
                         {"purpose", of.second},
-                        {"calls", r.calls},
-                        {"planned_calls", r.planned_calls},
-                        {"elements", r.elements},
-                        {"planned_elements", r.planned_elements}});
+                        {"calls", r[0]},
+                        {"planned_calls", r[1]},
+                        {"elements", r[2]},
+                        {"planned_elements", r[3]}});
     }
   }
   for (const auto& [d, times] : found) {
     const std::string only = times < steps ? str(" (", times, " of ", steps, " steps)") : "";
     differences.push_back({{"text", d.second + only}, {"harmless", d.first}});
-    ok &= d.first;
   }
   return {{"schema", 1},
           {"command", "check traffic"},
-          {"ok", ok},
+          {"ok", found.empty() || found.begin()->first.first},
           {"as", options.as},
           {"ranks", c.ranks},
           {"formats", formats},
