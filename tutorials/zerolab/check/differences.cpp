@@ -90,7 +90,7 @@ class Comparison {
   // Whether a unit of these parameters is reduced by itself.
   bool has(int64_t size, const Unit& unit) const {
     const auto [exact, rows] = c_.model.sizes(unit, c_.ranks);
-    return size == exact || size == rows;
+    return size == exact || size == rows || size == round_up(exact, c_.ranks);
   }
 
   void fit_units() {
@@ -110,15 +110,13 @@ class Comparison {
         continue;
       }
       c_.model.transposed = before;
-      std::string text = merge(size);
-      if (text.empty()) text = split(size);
-      if (!text.empty()) say(text);
+      if (!merge(size)) split(size);
     }
     planned(0);
   }
 
   // Units that are one in the run: a sequence of blocks, with root or without.
-  std::string merge(int64_t size) {
+  bool merge(int64_t size) {
     std::vector<Unit>& units = c_.model.units;
     for (const bool with_root : {true, false})
       for (size_t first = units.size(); first-- > 1;) {
@@ -132,16 +130,17 @@ class Comparison {
           if (!has(size, one)) continue;
           into = one;
           units.erase(begin, next + 1);
-          return str("a unit is missing: ", list_of(names), " are one unit of ", with_commas(size),
-                     " elements; fully_shard was not called for each of them");
+          say(str("a unit is missing: ", list_of(names), " are one unit of ", with_commas(size),
+                  " elements; fully_shard was not called for each of them"));
+          return true;
         }
       }
-    return "";
+    return false;
   }
 
   // A module that is a unit by itself, as fully_shard(model.wte) makes it; or one that is there
   // twice, such as a head that is not tied to the embedding.
-  std::string split(int64_t size) {
+  void split(int64_t size) {
     const auto module_of = [](const Parameter* p) { return p->name.substr(0, p->name.rfind('.')); };
     for (Unit& unit : c_.model.units)
       for (Parameter* p : unit.parameters) {
@@ -150,21 +149,21 @@ class Comparison {
           (module_of(other) == part.name ? part : rest).parameters.push_back(other);
         twice.parameters.push_back(p);
         if (p->shape.size() == 2 && has(size, twice)) {
+          say(str(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
+                  p->name, ": is the head not tied to the embedding?"));
           unit = twice;
-          return str(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
-                     p->name, ": is the head not tied to the embedding?");
+          return;
         }
         if (!has(size, part)) continue;
         const bool whole = std::ranges::any_of(
             seen_, [&](const Seen& s) { return s.left("reduce_scatter") && has(s.size, unit); });
-        std::string text = str("an extra unit: ", part.name, " of ", with_commas(size),
-                               " elements is gathered and reduced by itself",
-                               whole ? ", beside all of " + unit.name : "");
+        say(str("an extra unit: ", part.name, " of ", with_commas(size),
+                " elements is gathered and reduced by itself",
+                whole ? ", beside all of " + unit.name : ""));
         if (!whole) unit = rest;
         c_.model.units.push_back(part);
-        return text;
+        return;
       }
-    return "";
   }
 
   // ---- calls that are planned -------------------------------------------------------------------
@@ -232,29 +231,27 @@ class Comparison {
   // ---- calls that are not -----------------------------------------------------------------------
 
   void name_numbers() {
-    using Kind = std::pair<const char*, const char*>;
+    static const std::map<std::string, const char*> texts = {
+        {"barrier", "it waits, and moves nothing"},
+        {"integers",
+         "integers, such as counters, overflow flags, the order of buckets, used parameters "
+         "(find_unused_parameters), a pickled object"},
+        {"norm", "the gradient norm (clip_grad_norm_)"},
+        {"numbers", "numbers of a step, such as the loss mean or a norm"}};
     std::map<std::tuple<std::string, int64_t, std::string>, int64_t> times;
     for (Seen& s : seen_) {
+      if (!s.left() || s.size < 0) continue;
       const bool integers = s.dtype.starts_with('i') || s.dtype.starts_with('u');
-      const auto [purpose, text] =
-          !s.left() || s.size < 0      ? Kind{"", ""}
-          : s.collective == "barrier"  ? Kind{"barrier", "it waits, and moves nothing"}
-          : integers && s.size <= 4096 ? Kind{"integers",
-                                              "integers, such as counters, overflow flags, the "
-                                              "order of buckets, used parameters "
-                                              "(find_unused_parameters), a pickled object"}
-          : s.collective == "all_reduce" && s.size == parameters()
-              ? Kind{"norm", "the gradient norm (clip_grad_norm_)"}
-          : s.size <= small_size()
-              ? Kind{"numbers", "numbers of a step, such as the loss mean or a norm"}
-              : Kind{"", ""};
-      if (*purpose == 0) continue;
-      s.purpose = purpose;
-      ++times[{s.collective, s.size, text}];
+      s.purpose = s.collective == "barrier"                                ? "barrier"
+                  : integers && s.size <= 4096                             ? "integers"
+                  : s.collective == "all_reduce" && s.size == parameters() ? "norm"
+                  : s.size <= small_size()                                 ? "numbers"
+                                                                           : "";
+      if (!s.left()) ++times[{s.collective, s.size, s.purpose}];
     }
     for (const auto& [what, n] : times) {
-      const auto& [collective, size, text] = what;
-      say(calls_of(n, collective, size) + ": " + text, true);
+      const auto& [collective, size, purpose] = what;
+      say(calls_of(n, collective, size) + ": " + texts.at(purpose), true);
     }
   }
 

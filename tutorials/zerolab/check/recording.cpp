@@ -26,16 +26,20 @@ std::string lower(std::string text) {
   return text;
 }
 
-// "all_gather" for "_allgather_base_".
+// "all_gather" for "_allgather_base_" and "AllGather".
 std::string our_name(std::string name) {
+  static const std::pair<const char*, const char*> names[] = {{"allgather", "all_gather"},
+                                                              {"reducescatter", "reduce_scatter"},
+                                                              {"allreduce", "all_reduce"},
+                                                              {"broadcast", "broadcast"},
+                                                              {"alltoall", "all_to_all"},
+                                                              {"barrier", "barrier"},
+                                                              {"send", "send"},
+                                                              {"recv", "receive"}};
   std::erase(name, '_');
   name = lower(name);
-  for (std::string ours : {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all",
-                           "barrier", "send", "recv"}) {
-    std::string plain = ours;
-    std::erase(plain, '_');
-    if (name.find(plain) != name.npos) return ours == "recv" ? "receive" : ours;
-  }
+  for (const auto& [theirs, ours] : names)
+    if (name.find(theirs) != name.npos) return ours;
   return name;
 }
 
@@ -124,8 +128,7 @@ class JsonReader {
                   "flight recorder (\"entries\") with an event");
     const auto form = std::min(std::ranges::find_if(calls_, [](auto& of) { return !of.empty(); }),
                                std::end(calls_) - 1);
-    Recording all{kForms[form - calls_].kind, std::move(*form)};
-    all.notes = notes_;
+    Recording all{.kind = kForms[form - calls_].kind, .calls = *form, .notes = notes_};
     const int rank = int(whole(header, "/distributedInfo/rank", real(header, "/rank", -1)));
     all.ranks = int(whole(header, "/distributedInfo/world_size", real(header, "/otherData/ranks")));
     for (const Value& group : at(header, "/pg_config")) {      // of a flight recorder
@@ -201,9 +204,7 @@ Recording read_json_recording(InputText& file, const std::string& path) {
     return false;
   };
   try {
-    const Value header = Value::parse(static_cast<std::istream&>(file), keep);
-    file.require_complete();
-    return reader.finish(header, path);
+    return reader.finish(Value::parse(static_cast<std::istream&>(file), keep), path);
   } catch (const Value::exception& e) {
     file.require_complete();
     throw InputError(str("'", path, "' is no JSON: ", e.what()));
