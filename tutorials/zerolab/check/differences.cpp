@@ -1,7 +1,9 @@
 // What a run did beside the plan: each difference with its name.
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "tensor/error.h"
 #include "tutorials/zerolab/check/traffic.h"
@@ -10,15 +12,19 @@
 namespace zl::cli {
 namespace {
 
-bool same_type(const std::string& seen, const std::string& planned) {
-  return seen.empty() || seen == planned || (seen == "16-bit" && planned.ends_with("f16"));
-}
-
 // "2 all-gathers of 12,704 elements".
 std::string calls_of(int64_t n, std::string collective, int64_t elements) {
   std::ranges::replace(collective, '_', '-');
   return plural(n, collective.c_str()) + " of " +
          (elements < 0 ? "an unknown size" : plural(elements, "element"));
+}
+
+std::string list_of(const std::vector<std::string>& names) {  // "root, h.0 and h.1"
+  if (names.size() > 4) return names[0] + " … " + names.back();
+  std::string all;
+  for (size_t i = 0; i < names.size(); ++i)
+    all += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return all;
 }
 
 struct Seen : SeenCall {
@@ -28,15 +34,16 @@ struct Seen : SeenCall {
     return purpose.empty() && (which.empty() || collective == which);
   }
 };
+using Planned = std::vector<PlannedCalls*>;
 
 // One rank and step.
 class Comparison {
  public:
   Comparison(const TrafficCase& given, const std::vector<SeenCall>& calls)
       : c_(given), A_(given.config.accumulation) {
-    fit_units(c_, calls, verdict_);
-    if (!c_.plan.note.empty()) verdict_.notes.insert(c_.plan.note);
     for (const SeenCall& s : calls) seen_.push_back({s, s.elements});
+    fit_units();
+    if (!plan_.note.empty()) verdict_.notes.insert(plan_.note);
   }
 
   TrafficVerdict run() {
@@ -57,74 +64,159 @@ class Comparison {
   void say(const std::string& text, bool harmless = false) {
     verdict_.differences.push_back({harmless, text});
   }
-  // Numbers of a step, which have nothing to do with how parameters are sharded, are at most this.
-  int64_t small_size() const {
-    return std::max<int64_t>(16, std::ssize(c_.model.parameters()) + 1);
+  Planned planned(const auto& which) {
+    Planned rows;
+    for (PlannedCalls& p : plan_.calls)
+      if (which(p)) rows.push_back(&p);
+    return rows;
   }
+  std::vector<Seen*> left(const std::string& collective, int64_t more_than = 0) {
+    std::vector<Seen*> calls;
+    for (Seen& s : seen_)
+      if (s.left(collective) && s.size > more_than) calls.push_back(&s);
+    return calls;
+  }
+  static int64_t size_of(const std::vector<Seen*>& calls) {
+    int64_t sum = 0;
+    for (const Seen* s : calls) sum += s->size;
+    return sum;
+  }
+  // Numbers of a step, which have nothing to do with how parameters are sharded, are at most this.
+  int64_t small_size() const { return std::max<int64_t>(16, parameters() + 1); }
+  int64_t parameters() const { return std::ssize(c_.model.all().parameters); }
+
+  // ---- the units, as the run shows them by the sizes of its reduce-scatters ---------------------
+
+  // Whether a unit of these parameters is reduced by itself.
+  bool has(int64_t size, const Unit& unit) const {
+    const auto [exact, rows] = c_.model.sizes(unit, c_.ranks);
+    return size == exact || size == rows || size == round_up(exact, c_.ranks);
+  }
+
+  void fit_units() {
+    const auto planned = [&](int64_t size) {
+      plan_ = plan_traffic(c_);
+      return std::ranges::any_of(plan_.calls, [&](const auto& p) { return p.has_size(size); });
+    };
+    std::set<int64_t> sizes;
+    for (const Seen* s : left("reduce_scatter")) sizes.insert(s->size);
+    planned(0);
+    if (std::ranges::any_of(plan_.calls, &PlannedCalls::sum_only)) return;
+    for (const int64_t size : sizes) {
+      if (planned(size)) continue;
+      const bool before = std::exchange(c_.model.transposed, c_.model.either_layout);
+      if (planned(size)) {
+        verdict_.notes = {"linear weights are (out, in), as in nn.Linear: so is their padding"};
+        continue;
+      }
+      c_.model.transposed = before;
+      if (!merge(size)) split(size);
+    }
+    planned(0);
+  }
+
+  // Units that are one in the run: a sequence of blocks, with root or without.
+  bool merge(int64_t size) {
+    std::vector<Unit>& units = c_.model.units;
+    for (const bool with_root : {true, false})
+      for (size_t first = units.size(); first-- > 1;) {
+        Unit& into = units[with_root ? 0 : first];
+        Unit one = into;
+        std::vector<std::string> names(1, one.name);
+        const auto begin = units.begin() + int64_t(first) + !with_root;
+        for (auto next = begin; next != units.end(); ++next) {
+          std::ranges::copy(next->parameters, std::back_inserter(one.parameters));
+          names.push_back(next->name);
+          if (!has(size, one)) continue;
+          into = one;
+          units.erase(begin, next + 1);
+          say(str("a unit is missing: ", list_of(names), " are one unit of ", with_commas(size),
+                  " elements; fully_shard was not called for each of them"));
+          return true;
+        }
+      }
+    return false;
+  }
+
+  // A module that is a unit by itself, as fully_shard(model.wte) makes it; or one that is there
+  // twice, such as a head that is not tied to the embedding.
+  void split(int64_t size) {
+    const auto module_of = [](const Parameter* p) { return p->name.substr(0, p->name.rfind('.')); };
+    for (Unit& unit : c_.model.units)
+      for (Parameter* p : unit.parameters) {
+        Unit part{module_of(p), {}}, rest{unit.name, {}}, twice = unit;
+        for (Parameter* other : unit.parameters)
+          (module_of(other) == part.name ? part : rest).parameters.push_back(other);
+        twice.parameters.push_back(p);
+        if (p->shape.size() == 2 && has(size, twice)) {
+          say(str(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
+                  p->name, ": is the head not tied to the embedding?"));
+          unit = twice;
+          return;
+        }
+        if (!has(size, part)) continue;
+        const bool whole = std::ranges::any_of(
+            seen_, [&](const Seen& s) { return s.left("reduce_scatter") && has(s.size, unit); });
+        say(str("an extra unit: ", part.name, " of ", with_commas(size),
+                " elements is gathered and reduced by itself",
+                whole ? ", beside all of " + unit.name : ""));
+        if (!whole) unit = rest;
+        c_.model.units.push_back(part);
+        return;
+      }
+  }
+
+  // ---- calls that are planned -------------------------------------------------------------------
 
   // Sizes that differ from the plan's only by padding.
   void find_paddings() {
-    std::map<int64_t, std::pair<int64_t, std::string>> others;  // the plan's size, and how
-    for (const PlannedCalls& p : c_.plan.calls) others[p.elements] = {p.elements, ""};
-    for (const auto& unit : c_.model.units) {
-      const UnitSizes sizes = sizes_of(unit.parameters, c_.ranks);
-      const std::pair<int64_t, const char*> forms[] = {
-          {sizes.rows, "the first dimension of each parameter is padded, as by fully_shard"},
-          {sizes.exact, "nothing is padded"},
-          {round_up(sizes.exact, c_.ranks), "a unit is padded as one, as by FSDP1"}};
-      std::set<int64_t> planned;  // the last is all of the unit, others a group's part of it
-      for (const PlannedCalls& p : c_.plan.calls)
-        if (std::ranges::count(p.units, unit.name)) planned.insert(p.elements);
-      for (const int64_t n : planned)
-        for (const auto& [size, how] : forms)
-          others.insert({size / (*planned.rbegin() / n), {n, how}});
-    }
     std::map<std::string, int64_t> more;
-    for (Seen& s : seen_)
-      if (const auto found = others.find(s.size); found != others.end()) {
-        const auto& [size, how] = found->second;
-        if (!how.empty()) more[how] += s.size - size;
-        s.size = size;
-      }
+    for (Seen& s : seen_) {
+      const Planned rows = planned([&](auto& p) { return p.has_size(s.size); });
+      if (std::ranges::any_of(rows, [&](auto* p) { return p->elements == s.size; })) continue;
+      if (rows.empty()) continue;
+      more[rows[0]->paddings.at(s.size)] += s.size - rows[0]->elements;
+      s.size = rows[0]->elements;
+    }
     for (const auto& [how, n] : more)
       say(str("padding: ", how, "; elements of a step that differ: ", with_commas(n)));
   }
 
   void match_each() {
     for (Seen& s : seen_)
-      for (PlannedCalls& p : c_.plan.calls)
+      for (PlannedCalls& p : plan_.calls)
         if (s.left(p.collective) && s.size == p.elements && (s.group == 0 || s.group == p.group) &&
             !p.sum_only && (p.differs() || !p.number()))
           take(s, p), ++p.made;
   }
-  void take(Seen& s, const PlannedCalls& call) {
-    s.purpose = name(call.purpose);
-    if (!same_type(s.dtype, call.dtype) && s.size > small_size())
-      ++other_types_[str(call.collective, " of ", s.purpose, " is ", s.dtype, " where ", call.dtype,
+  void take(Seen& s, const PlannedCalls& p) {
+    s.purpose = name(p.purpose);
+    const bool same =
+        s.dtype.empty() || s.dtype == p.dtype || (s.dtype == "16-bit" && p.dtype.ends_with("f16"));
+    if (!same && s.size > small_size())
+      ++other_types_[str(p.collective, " of ", s.purpose, " is ", s.dtype, " where ", p.dtype,
                          " is planned")];
   }
 
   // Calls whose sizes depend on buckets: all but the small ones must have the planned sum.
   void match_sums(Purpose purpose) {
-    std::vector<PlannedCalls*> all;
+    const Planned rows = planned([&](const PlannedCalls& p) {
+      return p.purpose == purpose && p.missing() > 0 &&
+             (p.sum_only || p.collective == "all_reduce");
+    });
+    if (rows.empty()) return;
+    const PlannedCalls call = *rows[0];
     int64_t planned = 0, wanted = 0, sum = 0;
-    for (PlannedCalls& p : c_.plan.calls)
-      if (p.purpose == purpose && p.missing() > 0 && (p.sum_only || p.collective == "all_reduce")) {
-        all.push_back(&p), planned += p.missing();
-        wanted += p.missing() * p.elements;
-      }
-    if (wanted == 0) return;
-    const PlannedCalls& call = *all[0];
+    for (const PlannedCalls* p : rows)
+      planned += p->missing(), wanted += p->missing() * p->elements;
     std::vector<Seen*> parts;
     for (const int64_t small : {int64_t(0), int64_t(1), small_size(),
                                 call.collective == "all_reduce" ? small_size() : 0}) {
-      parts.clear(), sum = 0;
-      for (Seen& s : seen_)
-        if (s.left(call.collective) && s.size > small) parts.push_back(&s), sum += s.size;
+      parts = left(call.collective, small), sum = size_of(parts);
       if (sum > 0 && sum % wanted == 0) break;
     }
     if (sum == 0 || (sum % wanted != 0 && !call.sum_only)) return;
-    for (PlannedCalls* p : all) p->named = true;
+    for (PlannedCalls* p : rows) p->named = true;
     for (Seen* s : parts) take(*s, call);
     const std::string calls =
         calls_of(std::ssize(parts), call.collective, sum) + " in all, planned: ";
@@ -136,63 +228,62 @@ class Comparison {
       say(str("buckets: ", calls, planned), true);
   }
 
+  // ---- calls that are not -----------------------------------------------------------------------
+
   void name_numbers() {
+    static const std::map<std::string, const char*> texts = {
+        {"barrier", "it waits, and moves nothing"},
+        {"integers",
+         "integers, such as counters, overflow flags, the order of buckets, used parameters "
+         "(find_unused_parameters), a pickled object"},
+        {"norm", "the gradient norm (clip_grad_norm_)"},
+        {"numbers", "numbers of a step, such as the loss mean or a norm"}};
     std::map<std::tuple<std::string, int64_t, std::string>, int64_t> times;
-    const auto name = [&](Seen& s, const char* purpose, const char* text) {
-      s.purpose = purpose;
-      ++times[{s.collective, s.size, text}];
-    };
     for (Seen& s : seen_) {
+      if (!s.left() || s.size < 0) continue;
       const bool integers = s.dtype.starts_with('i') || s.dtype.starts_with('u');
-      if (!s.left()) continue;
-      if (s.collective == "barrier")
-        name(s, "barrier", "it waits, and moves nothing");
-      else if (integers && s.size >= 0 && s.size <= 4096)
-        name(s, "integers",
-             "integers, such as counters, overflow flags, the order of buckets, used parameters "
-             "(find_unused_parameters), a pickled object");
-      else if (s.collective == "all_reduce" && s.size == std::ssize(c_.model.parameters()))
-        name(s, "norm", "the gradient norm (clip_grad_norm_)");
-      else if (s.size >= 0 && s.size <= small_size())
-        name(s, "numbers", "numbers of a step, such as the loss mean or a norm");
+      s.purpose = s.collective == "barrier"                                ? "barrier"
+                  : integers && s.size <= 4096                             ? "integers"
+                  : s.collective == "all_reduce" && s.size == parameters() ? "norm"
+                  : s.size <= small_size()                                 ? "numbers"
+                                                                           : "";
+      if (!s.left()) ++times[{s.collective, s.size, s.purpose}];
     }
     for (const auto& [what, n] : times) {
-      const auto& [collective, size, text] = what;
-      say(calls_of(n, collective, size) + ": " + text, true);
+      const auto& [collective, size, purpose] = what;
+      say(calls_of(n, collective, size) + ": " + texts.at(purpose), true);
     }
   }
 
   // All-reduces in the place of reduce-scatters.
   void name_all_reduces() {
-    int64_t missing = 0, sum = 0;
-    std::vector<PlannedCalls*> scatters;
-    for (PlannedCalls& p : c_.plan.calls)
-      if (p.is("reduce_scatter", Purpose::gradient) && p.missing() > 0)
-        scatters.push_back(&p), missing += p.missing() * p.elements;
-    for (const Seen& s : seen_) sum += s.left("all_reduce") ? s.size : 0;
-    if (missing == 0 || sum <= 0) return;
-    say(str("all-reduce instead of reduce-scatter: ", with_commas(sum), " elements, where ",
-            with_commas(missing), " are to be reduce-scattered; each rank sends (N-1)/N × ",
-            with_commas(sum), " elements more"));
-    for (PlannedCalls* p : scatters) p->named = true;
-    for (Seen& s : seen_)
-      if (s.left("all_reduce")) s.purpose = name(Purpose::gradient);
+    const Planned scatters = planned([](const PlannedCalls& p) {
+      return p.is("reduce_scatter", Purpose::gradient) && p.missing() > 0;
+    });
+    const std::vector<Seen*> reduces = left("all_reduce");
+    if (scatters.empty() || reduces.empty()) return;
+    int64_t missing = 0;
+    for (PlannedCalls* p : scatters) p->named = true, missing += p->missing() * p->elements;
+    for (Seen* s : reduces) s->purpose = name(Purpose::gradient);
+    const std::string sum = with_commas(size_of(reduces));
+    say(str("all-reduce instead of reduce-scatter: ", sum, " elements, where ",
+            with_commas(missing), " are to be reduce-scattered; each rank sends (N-1)/N × ", sum,
+            " elements more"));
   }
 
   // A multiple of all that is planned for a purpose, or a part of it.
   void name_multiples() {
     std::map<int64_t, std::string> multiples;
     for (const Purpose purpose : {Purpose::gradient, Purpose::parameter}) {
-      std::vector<PlannedCalls*> all;
-      for (PlannedCalls& p : c_.plan.calls)
-        if (p.purpose == purpose && !p.sum_only && !p.named) all.push_back(&p);
-      if (all.empty()) continue;
-      const int64_t planned = all[0]->planned, made = all[0]->made;
+      const Planned rows =
+          planned([&](const auto& p) { return p.purpose == purpose && !p.sum_only && !p.named; });
+      if (rows.empty()) continue;
+      const int64_t planned = rows[0]->planned, made = rows[0]->made;
       const bool alike = std::ranges::all_of(
-          all, [&](const PlannedCalls* p) { return p->planned * made == p->made * planned; });
+          rows, [&](const PlannedCalls* p) { return p->planned * made == p->made * planned; });
       const bool last = purpose == Purpose::gradient && planned == made * A_;
       if (!alike || made == planned || made == 0 || (made % planned != 0 && !last)) continue;
-      for (PlannedCalls* p : all) p->named = true;
+      for (PlannedCalls* p : rows) p->named = true;
       std::string& what = multiples[made / planned];
       what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
@@ -206,7 +297,7 @@ class Comparison {
   void say_multiple(int64_t times, const std::string& what) {
     const std::string more =
         c_.marked ? "" : str("; or the file holds more steps: --steps ", times);
-    if (what == "gradients" && !c_.plan.each)
+    if (what == "gradients" && !plan_.each)
       say(str("× ", times, ": gradients are reduced in each micro-batch, not once per step: ",
               "no_sync() is missing", more));
     else
@@ -216,84 +307,76 @@ class Comparison {
 
   // All-gathers of units, by size: blocks have one.
   void name_gathers() {
-    bool kept = false;  // from one micro-batch to the next
-    for (const PlannedCalls& p : c_.plan.calls)
-      kept |= p.is("all_gather", Purpose::parameter) && A_ > 1 && p.planned == A_ && p.made == 1;
-    for (PlannedCalls& p : c_.plan.calls) {
-      if (!p.is("all_gather", Purpose::parameter) || !p.differs() || p.made == 0) continue;
-      const int64_t units = std::ssize(p.units), once = units * A_, less = p.missing();
-      const std::string all = list_of(p.units);
+    const Planned gathers =
+        planned([](const auto& p) { return p.is("all_gather", Purpose::parameter); });
+    const bool kept = std::ranges::any_of(gathers, [&](const PlannedCalls* p) {
+      return A_ > 1 && p->planned == A_ && p->made == 1;  // from one micro-batch to the next
+    });
+    for (PlannedCalls* p : gathers) {
+      if (!p->differs() || p->made == 0) continue;
+      const int64_t units = std::ssize(p->units), once = units * A_, less = p->missing();
+      const std::string all = list_of(p->units);
       std::string text =
           (less < 0 ? "gathered more often than planned: " : "gathered less often: ") + all;
-      if (-less == once && p.planned == once)
+      if (-less == once && p->planned == once)
         text = (all == "root" ? "root gathered twice" : "units gathered twice: " + all) +
                ": resharded after forward (reshard_after_forward=True)";
       else if (kept && less == units * (A_ - 1))
         text =
             "units not resharded after backward: " + all + " (set_reshard_after_backward(False))";
-      else if (p.planned == 2 * once && less > 0 && less % A_ == 0)
+      else if (p->planned == 2 * once && less > 0 && less % A_ == 0)
         text = str("units not resharded: one gather is missing for ", less / A_, " of the ", units,
                    " units ", all, " (reshard_after_forward=False)");
-      say(str(text, " (", calls_of(p.made, "all_gather", p.elements), ", planned: ", p.planned,
+      say(str(text, " (", calls_of(p->made, "all_gather", p->elements), ", planned: ", p->planned,
               ")"));
-      p.named = true;
+      p->named = true;
     }
   }
 
   void name_the_rest() {
     for (const auto& [text, n] : other_types_)
       say(str("another dtype: ", text, " (", plural(n, "call"), ")"));
-    int64_t broadcast = 0, shown = 0;
-    for (const Seen& s : seen_) broadcast += s.left("broadcast") ? s.size : 0;
-    const bool owners = broadcast > 0 && broadcast == c_.model.numel();
-    if (owners)
+    const std::vector<Seen*> broadcasts = left("broadcast");
+    if (!broadcasts.empty() && size_of(broadcasts) == c_.model.all().numel()) {
       say("parameters are broadcast by their owners (ZeroRedundancyOptimizer), not all-gathered");
+      for (Seen* s : broadcasts) s->purpose = "other";
+    }
     std::map<std::pair<std::string, int64_t>, int64_t> extra;
-    for (Seen& s : seen_) {
-      if (!s.left()) continue;
-      if (!owners || !s.left("broadcast")) ++extra[{s.collective, s.size}];
-      s.purpose = "other";
-    }
-    for (const PlannedCalls& p : c_.plan.calls) {
-      const int64_t less = p.missing();
-      if (p.differs() && less < 0) extra[{p.collective, p.elements}] -= less;
-      if (p.differs() && less > 0)
-        say(str("missing: ", calls_of(less, p.collective, p.elements), " for the ",
-                name(p.purpose)),
-            p.number());
-    }
+    for (Seen& s : seen_)
+      if (s.left()) s.purpose = "other", ++extra[{s.collective, s.size}];
+    for (const PlannedCalls* p : planned([](const auto& p) { return p.differs(); }))
+      if (p->missing() < 0)
+        extra[{p->collective, p->elements}] -= p->missing();
+      else
+        say(str("missing: ", calls_of(p->missing(), p->collective, p->elements), " for the ",
+                name(p->purpose)),
+            p->number());
+    int64_t shown = 0;
     for (const auto& [what, n] : extra)
       if (++shown <= 6) say("not planned: " + calls_of(n, what.first, what.second));
     if (shown > 6) say(str("not planned: calls of ", shown - 6, " more sizes"));
   }
 
   void count() {
-    for (const PlannedCalls& p : c_.plan.calls) {
-      CountedCalls& row = verdict_.rows[{p.collective, name(p.purpose)}];
-      row.planned_calls += p.planned, row.planned_elements += p.planned * p.elements;
+    for (const PlannedCalls& p : plan_.calls) {
+      auto& row = verdict_.rows[{p.collective, name(p.purpose)}];
+      row[1] += p.planned, row[3] += p.planned * p.elements;
     }
     for (const Seen& s : seen_) {
-      CountedCalls& row = verdict_.rows[{s.collective, s.purpose}];
-      ++row.calls, row.elements += std::max<int64_t>(0, s.elements);
+      auto& row = verdict_.rows[{s.collective, s.purpose}];
+      ++row[0], row[2] += std::max<int64_t>(0, s.elements);
     }
   }
 
   TrafficCase c_;
   const int64_t A_;
+  TrafficPlan plan_;
   TrafficVerdict verdict_;
   std::vector<Seen> seen_;
   std::map<std::string, int64_t> other_types_;
 };
 
 }  // namespace
-
-std::string list_of(const std::vector<std::string>& names) {
-  if (names.size() > 4) return names[0] + " … " + names.back();
-  std::string all;
-  for (size_t i = 0; i < names.size(); ++i)
-    all += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return all;
-}
 
 TrafficVerdict compare_traffic(const TrafficCase& c, const std::vector<SeenCall>& calls) {
   return Comparison(c, calls).run();

@@ -19,8 +19,6 @@ using Json = nlohmann::ordered_json;
 
 // All tokens of the first file as little-endian uint16, as nanoGPT has them.
 std::string token_bytes(const TokenData& data) {
-  require_input(data.files() == 1, "golden needs data of one file, and '", data.name(), "' has ",
-                data.files());
   std::vector<int32_t> tokens(size_t(data.tokens()));
   data.read(0, 0, tokens);
   std::string bytes;
@@ -64,13 +62,16 @@ int golden(RunOptions& options) {
   options.command = "golden";
   const RunSetup setup = set_up_run(options, options.ranks.value_or(2));
   const OptimizerConfig& o = setup.spec.engine.optimizer;
+  const TokenData& data = setup.windows->data();
+  require_input(data.files() == 1, "golden needs data of one file, and '", data.name(), "' has ",
+                data.files());
   require_input(setup.spec.engine.precision == Dtype::f32,
                 "golden is for fp32: other types round differently elsewhere");
   require_input(o.kind == OptimizerKind::adamw && o.decoupled && o.bias_correction &&
                     o.no_weight_decay.empty(),
                 "golden is for AdamW with one weight decay, because parity.py makes no other");
   const RunFolder folder(options.out, RunFolder::For::train);
-  write_files({{folder.file("tokens.bin"), token_bytes(setup.windows->data())}}, Existing::keep);
+  write_files({{folder.file("tokens.bin"), token_bytes(data)}}, Existing::keep);
   Metrics metrics(folder.file("metrics.jsonl"), false);
   const auto save = [&](Trainer& t, const char* name) {
     save_weights(t, t.comm().rank() == 0 ? folder.file(name) : "", false);

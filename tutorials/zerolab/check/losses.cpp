@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <span>
 #include <sstream>
 
 #include "tensor/error.h"
@@ -44,6 +44,7 @@ struct Step {  // that both runs have
 
 // metrics.jsonl's and Hugging Face's names. A norm that is there and not finite is infinite.
 void add(RunNumbers& run, const Json& row) {
+  if (!row.is_object()) return;
   const auto value = [&](const char* key, const char* other, double not_finite = NAN) {
     const Json found = row.value(key, row.value(other, Json()));
     return found.is_number() ? found.get<double>() : found.is_string() ? not_finite : NAN;
@@ -56,41 +57,37 @@ void add(RunNumbers& run, const Json& row) {
 
 // The number behind `word`, or the nth of the line if the word is not there; "nan" is one.
 // -infinity: there is none.
-double number_at(const std::string& line, const std::string& word, int nth) {
+double number_at(const std::string& line, const std::string& word, int64_t nth) {
   // std::regex needs stack for each digit.
   static const std::regex number(
       R"([-+]?(\b(\d{1,40}\.?|nan|inf)|\B\.(?=\d))\d{0,99}(e[-+]?\d{1,9})?\b)", std::regex::icase);
-  const size_t at = line.find(word);
-  if (at != line.npos) nth = 0;
-  const auto begin = line.begin() + int64_t(at == line.npos ? 0 : at + word.size());
-  for (std::sregex_iterator found(begin, line.end(), number), end; found != end; ++found)
-    if (nth-- == 0) return std::strtod(found->str().c_str(), nullptr);
-  return -INFINITY;
+  const size_t at = line.find(word), begin = at == line.npos ? 0 : at + word.size();
+  std::sregex_iterator found(line.begin() + int64_t(begin), line.end(), number), end;
+  for (; begin == 0 && nth > 0 && found != end; --nth) ++found;
+  return found == end ? -INFINITY : std::strtod(found->str().c_str(), nullptr);
 }
 
-// "step loss" in any clothing: a table, CSV, a line of a log. The first column of DeepSpeed's
-// monitor counts samples, and is headed "step" all the same; then the nth line is step n.
-void add_lines(RunNumbers& run, std::istringstream& text) {
+// "step loss" in any clothing: a table, CSV, a line of a log. DeepSpeed's monitor counts samples in
+// a column that it calls "step": then the nth line is step n.
+void add_lines(RunNumbers& run, std::istream& text) {
   std::map<double, double> losses;
-  int step_at = 0, loss_at = 1;
-  bool samples = true;
+  int64_t step_at = 0, loss_at = 1, n = 0;
+  bool samples = false;
   for (std::string line; std::getline(text, line);) {
-    const auto has = [&](const char* word) { return line.find(word) != line.npos; };
     const auto column = [&](const char* word) {
-      const std::string before = line.substr(0, line.find(word));
-      return int(std::ranges::count(before, ',') + std::ranges::count(before, '\t')) + !has(word);
+      return std::ranges::count_if(line.substr(0, line.find(word)),
+                                   [](char c) { return c == ',' || c == '\t'; });
     };
-    const bool numbers = line.find_first_of("0123456789") != line.npos;
-    if (has("step") && (numbers || !has("train_loss"))) samples = false;
-    if (has("step") && !numbers && line.find_first_of(",\t") != line.npos)  // the head of a table
-      step_at = column("step"), loss_at = column("loss");
+    const auto has = [&](const char* any) { return line.find_first_of(any) != line.npos; };
+    if (line.find("step") != line.npos && has(",\t") && !has("0123456789")) {  // a table's head
+      samples |= line.find("train_loss") != line.npos;
+      step_at = column("step");
+      loss_at = line.find("loss") == line.npos ? INT64_MAX : column("loss");
+    }
     const double step = number_at(line, "step", step_at), loss = number_at(line, "loss", loss_at);
     if (step >= 0 && step < 1e15 && loss != -INFINITY) losses[step] = loss;
   }
-  double each = losses.empty() || !samples ? 1 : std::max(1.0, losses.begin()->first);
-  for (const auto& [step, loss] : losses)
-    if (std::fmod(step, each) != 0) each = 1;
-  for (const auto& [step, loss] : losses) run.steps[int64_t(step / each)].loss = loss;
+  for (const auto& [step, loss] : losses) run.steps[samples ? ++n : int64_t(step)].loss = loss;
 }
 
 RunNumbers read_run(const std::string& given) {
@@ -103,22 +100,19 @@ RunNumbers read_run(const std::string& given) {
     if (fs::exists(given + "/init.safetensors")) run.start = given + "/init.safetensors";
   }
   InputText file(path);
-  std::string text(std::istreambuf_iterator<char>(file.stream()), {});
+  std::string text(std::istreambuf_iterator<char>(file), {});
   file.require_complete();
-  const bool json = is_json(text);
-  if (json)  // Python writes numbers that JSON does not have
-    text = std::regex_replace(text, std::regex("([:,]\\s{0,99})-?(NaN|Infinity)"), "$1\"nan\"");
+  // Python writes numbers that JSON does not have.
+  text = std::regex_replace(text, std::regex("([:,]\\s{0,99})-?(NaN|Infinity)"), "$1\"nan\"");
   std::istringstream lines(text);
-  Json rows = json ? Json::parse(text, nullptr, false) : Json();
+  Json rows = Json::parse(text, nullptr, false);
   if (rows.is_object() && rows.contains("log_history")) rows = Json(rows["log_history"]);
-  if (json && !rows.is_array()) {
-    rows = Json::array();
-    for (std::string line; std::getline(lines, line);)
-      rows.push_back(Json::parse(line, nullptr, false));
-  }
-  for (const Json& row : rows)
-    if (row.is_object()) add(run, row);
-  if (!json && text.find('\0') == text.npos) add_lines(run, lines);  // not a binary file
+  if (!rows.is_array())
+    for (std::string line; std::getline(lines, line);) add(run, Json::parse(line, nullptr, false));
+  else
+    for (const Json& row : rows) add(run, row);
+  lines.clear(), lines.seekg(0);
+  if (!is_json(text) && text.find('\0') == text.npos) add_lines(run, lines);  // not a binary file
   require_input(!run.steps.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
                 "trainer_state.json, and no lines with a step and a loss");
   return run;
@@ -126,7 +120,8 @@ RunNumbers read_run(const std::string& given) {
 
 // ---- what a difference looks like --------------------------------------------------------------
 
-double apart(double a, double b) { return std::abs(a - b) / std::abs(b); }  // relative
+// Relative.
+double apart(double a, double b) { return a == 0 && b == 0 ? 0 : std::abs(a - b) / std::abs(b); }
 
 // How far a step's numbers are apart; norms may be ten times as far as losses.
 double off(const Step& s) {
@@ -153,9 +148,7 @@ std::vector<std::string> meanings(const std::vector<Step>& steps, size_t first,
     return {str("the gradient of step ", steps[first].number, " is not finite")};
   std::vector<std::string> all;
   const StepNumbers &r = steps[0].r, &c = steps[0].c;
-  const auto near = [&](double a, double b) {
-    return std::abs(a - b) <= o.tolerance * std::abs(b);
-  };
+  const auto near = [&](double a, double b) { return apart(a, b) <= o.tolerance; };
   const double factor = c.loss / r.loss, of_norm = c.norm / r.norm;
   const std::string meaning = meaning_of(factor, o), of_gradient = meaning_of(of_norm, o);
   bool multiple = !meaning.empty(), late = steps.size() > 1, other_rate = false;
@@ -186,13 +179,6 @@ std::vector<std::string> meanings(const std::vector<Step>& steps, size_t first,
 
 // ---- weights -----------------------------------------------------------------------------------
 
-using Floats = std::span<const float>;
-double distance(Floats a, Floats b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double(a[i]) - (b.empty() ? 0 : b[i]), 2);
-  return std::sqrt(sum);
-}
-
 // Which rows of which tensors differ by more than a hundredth, and which never moved.
 std::vector<std::string> weights_differences(const RunNumbers& reference,
                                              const RunNumbers& candidate) {
@@ -213,16 +199,17 @@ std::vector<std::string> weights_differences(const RunNumbers& reference,
                  width = rows ? r.size() / rows : 0;
     size_t first = rows, last = 0, count = 0, still = 0;
     for (size_t row = 0; row < rows; ++row) {
-      const auto of = [&](Floats all) { return all.subspan(row * width, width); };
-      const bool stays = distance(of(c), of(s)) == 0 && distance(of(r), of(s)) > 0;
+      double off = 0, size = 0;
+      bool stays = true, moves = false;  // the candidate's, the reference's
+      for (size_t i = row * width; i < (row + 1) * width; ++i) {
+        const double more = double(c[i]) - r[i];
+        off += more * more, size += double(r[i]) * r[i], dot += r[i] * more;
+        stays &= c[i] == s[i], moves |= r[i] != s[i];
+      }
+      squares += size, far += off;
       // Adam makes steps of the rounding in gradients that are 0, such as those of keys' biases.
-      const bool near = e.shape.size() < 2 || distance(of(c), of(r)) <= 0.01 * distance(of(r), {});
-      if (!stays && near) continue;
-      first = std::min(first, row), last = row, ++count, still += stays;
-    }
-    for (size_t i = 0; i < r.size(); ++i) {
-      const double off = double(c[i]) - r[i];
-      dot += r[i] * off, squares += double(r[i]) * r[i], far += off * off;
+      if ((!stays || !moves) && (e.shape.size() < 2 || off <= 1e-4 * size)) continue;
+      first = std::min(first, row), last = row, ++count, still += stays && moves;
     }
     if (count > 0)
       all.push_back(str(e.name, ": rows ", first, " to ", last, " of ", rows,

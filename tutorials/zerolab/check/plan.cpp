@@ -1,4 +1,4 @@
-// The collectives that a step must make, by system.
+// The parameters of a model, by unit, and the collectives that a step must make, by system.
 //
 // fully_shard of PyTorch 2.15 (fsdp/_fully_shard): a unit is all-gathered before its forward pass,
 // and again before its backward pass if forward has resharded it, which root does not; gradients
@@ -7,8 +7,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <limits>
+#include <regex>
+#include <sstream>
 #include <utility>
 
+#include "nn/gpt.h"
 #include "stages/predict/closed_form.h"
 #include "stages/steady_state.h"
 #include "stages/variants/groups.h"
@@ -17,12 +22,80 @@
 #include "tutorials/zerolab/cli/number_text.h"
 
 namespace zl::cli {
+
+// ---- models ------------------------------------------------------------------------------------
+
+Unit& CheckedModel::unit(const std::string& name) {
+  const auto found = std::ranges::find(units, name, &Unit::name);
+  if (found != units.end()) return *found;
+  return *units.insert(name == "root" ? units.begin() : units.end(), {name, {}});
+}
+
+Unit CheckedModel::all() const {
+  Unit all;
+  for (const Unit& unit : units)
+    std::ranges::copy(unit.parameters, std::back_inserter(all.parameters));
+  return all;
+}
+
+CheckedModel::Sizes CheckedModel::sizes(const Unit& unit, int ranks) const {
+  Sizes sizes;
+  for (const Parameter* p : unit.parameters) {
+    const bool turned = transposed && p->shape.size() == 2 && p->name.starts_with("h.");
+    const int64_t n = p->numel(), rows = p->shape.empty() ? 1 : p->shape[turned];
+    sizes.exact += n;
+    sizes.rows += n == 0 ? 0 : n / rows * round_up(rows, ranks);
+  }
+  return sizes;
+}
+
+CheckedModel gpt_units(const GptConfig& config) {
+  const auto gpt = std::make_shared<Gpt>(config);
+  return {.units = gpt->units(), .owner = gpt, .either_layout = true};
+}
+
+CheckedModel read_units(const std::string& path) {
+  static const std::regex row(R"(\s*(\S+)\s+([\dx()[\], ]+)\s+(\S+)\s+(\S+)\s*)");
+  InputText file(path);
+  const auto parameters = std::make_shared<std::deque<Parameter>>();
+  CheckedModel model{.units = {}, .owner = parameters};
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    const auto require_line = [&](bool fine, const auto&... problem) {
+      require_input(fine, path, ":", number, ": '", problem...);
+    };
+    line.resize(std::min({line.find('#'), line.size(), size_t(999)}));
+    if (line.find_first_of(" \t") == line.npos) std::ranges::replace(line, ',', ' ');
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    std::smatch words;
+    require_line(std::regex_match(line, words, row), line.substr(0, 80),
+                 "' is not name, shape, dtype and unit, such as 'wte.weight 256x32 float32 root'");
+    const std::string name = words[1], type = our_type(words[3]);
+    require_line(type == "f32" || type == "bf16" || type == "f16", type,
+                 "' is none of float32, bfloat16 and float16");
+    require_line(model.dtype.empty() || model.dtype == type, name, "' is ", type,
+                 ", those before it are ", model.dtype, "; give one type");
+    model.dtype = type;
+    // "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar
+    std::istringstream numbers(std::regex_replace(words[2].str(), std::regex("\\D"), " "));
+    const Shape sizes{std::istream_iterator<int64_t>(numbers), {}};
+    double n = 1;
+    for (const int64_t size : sizes) n *= double(size);
+    require_line(n <= 0x1p45 && numbers.eof(), name, "' of shape ", words[2].str(),
+                 " is too large");
+    model.unit(words[4]).parameters.push_back(
+        &parameters->emplace_back(Parameter{.name = name, .shape = sizes}));
+  }
+  file.require_complete();
+  require_input(!model.units.empty(), "'", path, "' names no parameter");
+  return model;
+}
+
+// ---- plans -------------------------------------------------------------------------------------
+
 namespace {
 
-struct Planner {
-  const CheckedModel& model;
-  const Config& config;
-  int ranks;
+struct Planner : TrafficCase {
   TrafficPlan plan = {};
   bool sums = false;  // the sizes of calls depend on buckets
 
@@ -32,106 +105,99 @@ struct Planner {
     if (!said && !model.dtype.empty()) return model.dtype;
     return name(reduced ? communication_type(config) : config.precision);
   }
-  void call(const std::string& collective, Purpose purpose, int64_t n, const std::string& of,
-            int64_t times = 1, int group = 0) {
-    if (times == 0 || n == 0) return;
-    if (group == 0) group = ranks;
+  void call(PlannedCalls calls, const std::string& of, int64_t times = 1) {
+    if (times == 0 || calls.elements == 0) return;
+    if (calls.group == 0) calls.group = ranks;
     auto row = std::ranges::find_if(plan.calls, [&](const PlannedCalls& p) {
-      return p.is(collective, purpose) && p.elements == n && p.group == group;
+      return p.is(calls.collective, calls.purpose) && p.elements == calls.elements &&
+             p.group == calls.group;
     });
-    if (row == plan.calls.end())
-      row = plan.calls.insert(row, {collective, purpose, n, type_of(purpose), group});
-    row->sum_only = sums && !row->number();
+    if (row == plan.calls.end()) row = plan.calls.insert(row, calls);
+    row->dtype = type_of(row->purpose), row->sum_only = sums && !row->number();
     row->planned += times;
-    if (std::ranges::find(row->units, of) == row->units.end()) row->units.push_back(of);
+    if (std::ranges::find(row->units, of) != row->units.end()) return;
+    row->units.push_back(of);
+    const auto unit = std::ranges::find(model.units, of, &Unit::name);
+    if (unit == model.units.end()) return;
+    const auto [exact, rows] = model.sizes(*unit, ranks);
+    const std::pair<int64_t, const char*> forms[] = {
+        {rows, "the first dimension of each parameter is padded, as by fully_shard"},
+        {exact, "nothing is padded"},
+        {round_up(exact, ranks), "a unit is padded as one, as by FSDP1"}};
+    for (const auto& [size, how] : forms) row->paddings.insert({size / calls.part, how});
   }
   // DeepSpeed's: of reduce_bucket_size, but an absent key means 5e8.
   void buckets(const char* collective, int64_t sum, int64_t times) {
     const int64_t most = config.reduce_bucket_size > 1 ? config.reduce_bucket_size : 500'000'000;
-    call(collective, Purpose::gradient, most, "", sum / most * times);
-    call(collective, Purpose::gradient, sum % most, "", times);
+    call({collective, Purpose::gradient, most}, "", sum / most * times);
+    call({collective, Purpose::gradient, sum % most}, "", times);
+  }
+  // What a stage of zerolab makes for units of these sizes, [n].
+  void unit_calls(const Options& options, const std::vector<int64_t>& sizes) {
+    const int node = int(std::max<int64_t>(1, options.ranks_per_node));
+    const size_t first_kept = first_kept_block(sizes, options.overlap);
+    for (const UnitCall& of : file_of(options.stage).calls)
+      for (size_t u = 0; u < sizes.size(); ++u) {
+        const int part = of.among == Among::inter ? node : 1;
+        const int group = of.among == Among::intra ? node : ranks / part;
+        call({name(of.collective), of.purpose, sizes[u] / part, group, part}, model.units[u].name,
+             calls_per_step({options, ranks, sizes}, of, u, first_kept));
+      }
   }
 };
 
-// ---- zerolab -----------------------------------------------------------------------------------
-
-std::vector<int64_t> our_sizes(const CheckedModel& model, int ranks, const Options& options) {
-  std::deque<Parameter> parameters;
-  std::vector<Unit> units;
-  for (const CheckedModel::Unit& from : model.units) {
-    Unit& unit = units.emplace_back();
-    for (const auto& p : from.parameters) {
-      parameters.push_back({.name = p.name, .shape = p.shape});
-      unit.parameters.push_back(&parameters.back());
-    }
-  }
-  return padded_unit_sizes(units, ranks, options);
-}
-
-void stage_plan(Planner& p, const char* stage) {
+void zerolab_stage(Planner& p) {
   Options options = p.config;
-  options.stage = StageKind(stage);
+  options.stage = StageKind(p.system.c_str());
   options = with_groups(options, p.ranks);
-  const std::vector<int64_t> sizes = our_sizes(p.model, p.ranks, options);
-  const SteadyInput in{options, p.ranks, sizes};
-  const size_t first_kept = first_kept_block(sizes, options.overlap);
-  const int node = int(std::max<int64_t>(1, options.ranks_per_node));
+  const std::vector<int64_t> sizes = padded_unit_sizes(p.model.units, p.ranks, options);
   p.plan.each = reduces_every_micro_batch(options);
-  for (const UnitCall& call : file_of(options.stage).calls)
-    for (size_t unit = 0; unit < sizes.size(); ++unit) {
-      const bool inter = call.among == Among::inter;
-      const int group = call.among == Among::all ? p.ranks : inter ? p.ranks / node : node;
-      p.call(name(call.collective), call.purpose, sizes[unit] / (inter ? node : 1),
-             p.model.units[unit].name, calls_per_step(in, call, unit, first_kept), group);
-    }
-  const CommunicationLog log = steady_traffic(in);
+  p.unit_calls(options, sizes);
+  const CommunicationLog log = steady_traffic({options, p.ranks, sizes});
   for (const auto& [key, row] : log.rows())
     if (key.purpose == Purpose::norm || key.purpose == Purpose::loss)
-      p.call(name(key.collective), key.purpose, row.elements, "", 1, row.ranks);
+      p.call({name(key.collective), key.purpose, row.elements, row.ranks}, "");
 }
 
-// ---- PyTorch -----------------------------------------------------------------------------------
-
 void torch_ddp(Planner& p) {
-  const std::vector<CheckedModel::Parameter> all = p.model.parameters();
   p.plan.each = false;
   p.sums = true;
   const int64_t bytes = p.type_of(Purpose::gradient) == "f32" ? 4 : 2;
+  const Unit all = p.model.all();
   int64_t bucket = 0, most = 1 << 20;  // [n], [B]
-  for (size_t i = all.size(); i-- > 0;) {
-    bucket += numel(all[i].shape);
+  for (size_t i = all.parameters.size(); i-- > 0;) {
+    bucket += all.parameters[i]->numel();
     if (i > 0 && bucket * bytes < most) continue;
-    p.call("all_reduce", Purpose::gradient, std::exchange(bucket, 0), "");
+    p.call({"all_reduce", Purpose::gradient, std::exchange(bucket, 0)}, "");
     most = 25 << 20;
   }
 }
 
-void fully_sharded(Planner& p, bool reshard) {
-  const int64_t A = p.config.accumulation;
-  for (const auto& unit : p.model.units) {
-    const int64_t n = sizes_of(unit.parameters, p.ranks).rows;
-    p.call("all_gather", Purpose::parameter, n, unit.name,
-           reshard && unit.name != "root" ? 2 * A : A);
-    p.call("reduce_scatter", Purpose::gradient, n, unit.name, A);
-  }
-  const auto [exact, rows] = sizes_of(p.model.parameters(), p.ranks);
+// The calls of zero3, of other sizes.
+void fully_sharded(Planner& p) {
+  Options options = p.config;
+  options.stage = StageKind("zero3"), options.overlap = {};
+  if (p.system == "fsdp2-no-reshard")
+    options.overlap.max_reuse_distance = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> sizes;
+  for (const Unit& unit : p.model.units) sizes.push_back(p.model.sizes(unit, p.ranks).rows);
+  p.unit_calls(options, sizes);
+  const auto [exact, rows] = p.model.sizes(p.model.all(), p.ranks);
   if (rows > exact)
     p.plan.note = str("padding: fully_shard pads the first dimension of each parameter for ",
                       p.ranks, " ranks: ", with_commas(rows - exact), " of ", with_commas(rows),
                       " elements are padding");
 }
 
-// ---- DeepSpeed 0.19.8 --------------------------------------------------------------------------
-
-// stage_1_and_2.py: all gradients are one flat group, padded to 2 N; each rank all-reduces all of
-// it, and all-gathers the updated parameters once.
-void deepspeed_flat(Planner& p, bool stage_2) {
-  const int64_t all = p.model.numel();
-  p.plan.each = stage_2;
+// DeepSpeed 0.19.8, stage_1_and_2.py: all gradients are one flat group, padded to 2 N; each rank
+// all-reduces all of it, and all-gathers the updated parameters once.
+void deepspeed_flat(Planner& p) {
+  const int64_t all = p.model.all().numel();
+  p.plan.each = p.system == "deepspeed-2";
   p.sums = true;
-  p.buckets("all_reduce", all, stage_2 ? p.config.accumulation : 1);
-  p.call("all_reduce", Purpose::norm, 1, "");
-  p.call("all_gather", Purpose::parameter, round_up(all, 2 * p.ranks), "flat");
+  p.buckets("all_reduce", all, p.plan.each ? p.config.accumulation : 1);
+  p.call({"all_reduce", Purpose::norm, 1}, "");
+  p.call({"all_gather", Purpose::parameter, round_up(all, 2 * p.ranks)}, "flat");
 }
 
 // stage3.py: each parameter is padded to a multiple of N. Small ones stay unsharded, and are
@@ -142,13 +208,13 @@ void deepspeed_3(Planner& p) {
   p.sums = true;
   int64_t sum = 0;
   std::vector<int64_t> large;  // of each unit
-  for (const auto& unit : p.model.units) {
+  for (const Unit& unit : p.model.units) {
     large.push_back(0);
-    for (const auto& [name, shape] : unit.parameters) {
-      const int64_t n = numel(shape), padded = round_up(n, p.ranks);
+    for (const Parameter* parameter : unit.parameters) {
+      const int64_t n = parameter->numel(), padded = round_up(n, p.ranks);
       const bool small = n <= p.config.persistence_threshold.value_or(100'000);
       sum += padded;
-      if (small) p.call("all_gather", Purpose::parameter, padded, "small");
+      if (small) p.call({"all_gather", Purpose::parameter, padded}, "small");
       large.back() += small ? 0 : padded;
     }
   }
@@ -157,27 +223,26 @@ void deepspeed_3(Planner& p) {
     if (overlap.*limit == Overlap().*limit) overlap.*limit = 1'000'000'000;
   const size_t kept = first_kept_block(large, overlap);
   for (size_t u = 0; u < large.size(); ++u)
-    p.call("all_gather", Purpose::parameter, large[u], p.model.units[u].name,
+    p.call({"all_gather", Purpose::parameter, large[u]}, p.model.units[u].name,
            kept != 1 && u < kept ? 2 * A : A);
   p.buckets("reduce_scatter", sum, A);
-  p.call("all_reduce", Purpose::norm, 1, "");
+  p.call({"all_reduce", Purpose::norm, 1}, "");
 }
 
 }  // namespace
 
-TrafficPlan plan_traffic(const std::string& system, const CheckedModel& model, const Config& config,
-                         int ranks) {
-  Planner p{model, config, ranks};
-  if (system == "torch-ddp")
+TrafficPlan plan_traffic(const TrafficCase& c) {
+  Planner p{c};
+  if (c.system == "torch-ddp")
     torch_ddp(p);
-  else if (system == "fsdp2" || system == "fsdp2-no-reshard")
-    fully_sharded(p, system == "fsdp2");
-  else if (system == "deepspeed-3")
+  else if (c.system.starts_with("fsdp2"))
+    fully_sharded(p);
+  else if (c.system == "deepspeed-3")
     deepspeed_3(p);
-  else if (system == "deepspeed-1" || system == "deepspeed-2")
-    deepspeed_flat(p, system == "deepspeed-2");
+  else if (c.system.starts_with("deepspeed"))
+    deepspeed_flat(p);
   else
-    stage_plan(p, system.c_str());
+    zerolab_stage(p);
   return p.plan;
 }
 

@@ -15,19 +15,14 @@ struct gzFile_s;
 namespace zl::cli {
 
 struct SeenCall {
-  // Of what a file has: the name of the collective and of the type in any of the formats, and [n]
-  // what goes in and comes out, -1 where the file does not say.
-  SeenCall(const std::string& name, const std::string& type, int64_t in, int64_t out = -1,
-           int group = 0);
-
   std::string collective;  // ours ("reduce_scatter"), or the file's name where we have none
   std::string dtype;       // ours ("f32"), or the file's; "": the file does not say
   int64_t elements;        // [n] of the unsharded side; -1: the file does not say
-  int group;               // how many ranks take part; 0: the file does not say
-  bool is_shard = false;   // `elements` are those of one side, until the number of ranks is known
+  int64_t out = -1;        // [n] of what comes out, as the file says it
+  int group = 0;           // how many ranks take part; 0: the file does not say
   int rank = -1;           // -1: the file does not say
-  int step = -1;           // from 0; -1: outside all steps
   double time = 0;
+  int step = -1;  // from 0; -1: outside all steps
 };
 
 struct Recording {
@@ -39,23 +34,20 @@ struct Recording {
 };
 
 // A file as text, unpacked on the way if it is gzip. Memory does not grow with the file.
-class InputText : private std::streambuf {
+class InputText : private std::streambuf, public std::istream {
  public:
   explicit InputText(const std::string& path);  // throws InputError
   ~InputText() override;
-  const std::string& path() const { return path_; }
-  std::istream& stream() { return stream_; }
   // How the rest of the file begins, without taking it; "": at its end.
   std::string_view ahead();
   // Throws InputError if the file could not be read to its end, such as a gzip that is cut.
   void require_complete() const;
 
  private:
-  int_type underflow() override;
+  std::streambuf::int_type underflow() override;
   const std::string path_;
   gzFile_s* const file_;
   char text_[1 << 16];
-  std::istream stream_{this};
 };
 
 // Reads a file of any of these formats. Throws InputError with one sentence if it is none, if it is
@@ -64,10 +56,6 @@ Recording read_recording(const std::string& path);
 
 // Whether a text is JSON, perhaps behind a byte order mark. A line of a log may begin with "[0]".
 bool is_json(std::string_view text);
-
-// Of one format each.
-Recording read_json_recording(InputText& file);
-Recording read_nccl_log(std::istream& text);
 
 std::string our_type(std::string type);  // "f32" for "float" and "torch.float32"
 

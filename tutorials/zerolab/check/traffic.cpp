@@ -21,96 +21,91 @@ struct TrafficOptions : RunOptions {
   int steps = 0;
 };
 
-// What the files hold; each call has its rank.
-Recording read_files(const TrafficOptions& options, std::set<std::string>& formats) {
-  const int ranks = *options.ranks;
-  Recording all;
-  for (int place = 0; place < int(options.files.size()); ++place) {
-    const std::string& path = options.files[size_t(place)];
-    Recording one = read_recording(path);
-    formats.insert(one.kind);
-    all.notes.merge(one.notes);
-    for (SeenCall& call : one.calls) {
-      one.ranks = std::max(one.ranks, call.group);
-      if (call.rank < 0) call.rank = place;  // a file that does not name its rank
-      all.calls.push_back(std::move(call));
-    }
-    require_input(
-        one.ranks == 0 || one.ranks == ranks || (one.ranks < ranks && options.as == "hsdp"), "'",
-        path, "' is of a run of ", plural(one.ranks, "rank"), ", but --ranks says ", ranks);
-    for (const auto& [rank, steps] : one.steps) {
-      const int of = rank < 0 ? place : rank;
-      require_input(of < ranks && all.steps.emplace(of, steps).second, "'", path, "' is of rank ",
-                    of, "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
-    }
-  }
-  return all;
-}
+struct RankSteps {
+  bool marked;  // by the file
+  std::vector<std::vector<SeenCall>> steps;
+};
+struct Run {
+  std::map<int, RankSteps> ranks;
+  std::set<std::string> formats, notes;
+};
 
-// The calls of each step of a rank. Without marks the file holds --steps of them, of equal length.
-std::vector<std::vector<SeenCall>> steps_of(int rank, int given, Recording& all) {
-  std::vector<SeenCall> calls;
-  std::ranges::copy_if(all.calls, std::back_inserter(calls),
-                       [&](const SeenCall& call) { return call.rank == rank; });
-  const int marked = all.steps[rank], steps = std::max({1, marked, given});
-  require_input(marked == 0 || steps == marked, "the file marks ", plural(marked, "step"),
-                ", but --steps says ", given, "; leave it out");
-  require_input(std::ssize(calls) >= steps || marked > 0, "the file has ",
-                plural(std::ssize(calls), "call"), ", fewer than --steps ", steps);
-  std::vector<std::vector<SeenCall>> each(static_cast<size_t>(steps));
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const int step = marked > 0 ? calls[i].step : int(i * size_t(steps) / calls.size());
-    if (step >= 0 && step < steps)
-      each[size_t(step)].push_back(calls[i]);
-    else
-      all.notes.insert("calls outside the marked steps are not counted");
+// Adds the ranks of a file; the `place`-th one, if it does not name its rank. Without marks it
+// holds
+// --steps of equal length.
+void read_file(const TrafficOptions& options, const std::string& path, int place, Run& run) {
+  const int ranks = *options.ranks;
+  Recording file = read_recording(path);
+  run.formats.insert(file.kind);
+  run.notes.merge(file.notes);
+  for (const SeenCall& call : file.calls) file.ranks = std::max(file.ranks, call.group);
+  const bool fewer = file.ranks == 0 || (file.ranks < ranks && options.as == "hsdp");
+  require_input(fewer || file.ranks == ranks, "'", path, "' is of a run of ",
+                plural(file.ranks, "rank"), ", but --ranks says ", ranks);
+  for (const auto& [rank, marked] : file.steps) {
+    const int of = rank < 0 ? place : rank;
+    std::vector<SeenCall> calls;
+    for (const SeenCall& call : file.calls)
+      if (call.rank == rank) calls.push_back(call);
+    const size_t steps = size_t(std::max({1, marked, options.steps}));
+    RankSteps each{marked > 0, {steps, std::vector<SeenCall>()}};
+    require_input(!each.marked || int(steps) == marked, "the file marks ", plural(marked, "step"),
+                  ", but --steps says ", options.steps, "; leave it out");
+    require_input(calls.size() >= steps || each.marked, "the file has ",
+                  plural(std::ssize(calls), "call"), ", fewer than --steps ", steps);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const size_t step = each.marked ? size_t(calls[i].step) : i * steps / calls.size();
+      if (step < steps)
+        each.steps[step].push_back(calls[i]);
+      else
+        run.notes.insert("calls outside the marked steps are not counted");
+    }
+    if (marked + options.steps == 0)
+      run.notes.insert("the file marks no steps: all of it is one (--steps K for K)");
+    require_input(of < ranks && run.ranks.emplace(of, each).second, "'", path, "' is of rank ", of,
+                  "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
   }
-  if (marked + given == 0)
-    all.notes.insert("the file marks no steps: all of it is one (--steps K for K)");
-  return each;
 }
 
 // Compares each step of each rank. A difference that not all of them have says how many do.
 Json compare_all(const TrafficOptions& options, TrafficCase& c) {
-  std::set<std::string> formats;
-  Recording all = read_files(options, formats);
+  Run run;
+  for (const std::string& path : options.files)
+    read_file(options, path, int(&path - options.files.data()), run);
   std::map<Difference, int64_t> found;  // harmless ones last
   Json rows, differences = Json::array();
   int64_t steps = 0;
-  bool ok = true;
-  for (const auto& [rank, marked] : all.steps) {
-    c.marked = marked > 0;
-    for (const auto& step : steps_of(rank, options.steps, all)) {
+  for (const auto& [rank, each] : run.ranks)
+    for (const auto& step : each.steps) {
+      c.marked = each.marked;
       TrafficVerdict verdict = compare_traffic(c, step);
-      all.notes.merge(verdict.notes);
+      run.notes.merge(verdict.notes);
       for (const Difference& d : verdict.differences) ++found[d];
       ++steps;
-      if (rank != all.steps.begin()->first) continue;
+      if (rank != run.ranks.begin()->first) continue;
       rows = Json::array();  // of the last step of the first rank
       for (const auto& [of, r] : verdict.rows)
         rows.push_back({{"collective", of.first},
                         {"purpose", of.second},
-                        {"calls", r.calls},
-                        {"planned_calls", r.planned_calls},
-                        {"elements", r.elements},
-                        {"planned_elements", r.planned_elements}});
+                        {"calls", r[0]},
+                        {"planned_calls", r[1]},
+                        {"elements", r[2]},
+                        {"planned_elements", r[3]}});
     }
-  }
   for (const auto& [d, times] : found) {
     const std::string only = times < steps ? str(" (", times, " of ", steps, " steps)") : "";
     differences.push_back({{"text", d.second + only}, {"harmless", d.first}});
-    ok &= d.first;
   }
   return {{"schema", 1},
           {"command", "check traffic"},
-          {"ok", ok},
+          {"ok", found.empty() || found.begin()->first.first},
           {"as", options.as},
           {"ranks", c.ranks},
-          {"formats", formats},
+          {"formats", run.formats},
           {"steps_compared", steps},
           {"traffic_per_step", rows},
           {"differences", differences},
-          {"notes", all.notes}};
+          {"notes", run.notes}};
 }
 
 int check_traffic(TrafficOptions& options) {
