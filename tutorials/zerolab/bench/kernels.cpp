@@ -118,11 +118,11 @@ int bench_kernels(KernelOptions options) {
 }
 
 constexpr const char* kKernelsFooter =
-    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank; with
---n-layer of the whole model the calls are those of its step. "share" compares a kernel with the
-tighter of two limits: copy bandwidth, and the FLOP/s of the best square matmul, of a GPU or of a
-core for each thread (the roofline model, Williams et al. 2009). More than 100 % of copy means that
-the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
+    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank;
+with --n-layer of the whole model the calls are those of its step. "share" compares a kernel with
+the tighter of two limits: copy bandwidth, and the FLOP/s of the best square matmul, of a GPU or of
+a core for each thread (the roofline model, Williams et al. 2009). More than 100 % of copy means
+that the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
 
   zerolab bench kernels --precision bf16 | grep matmul
   zerolab bench kernels --model small --rows 1024 --threads 2

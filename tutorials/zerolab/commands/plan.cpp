@@ -150,8 +150,8 @@ Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
     "\f"
     R"(
 --as changes workspace only: kernels of each device need a different amount. With --save-every the
-peaks on the host include what a save takes there. With overlap, prefetch, reuse or reproducible sums, a line per
-stage says what they cost in bytes.
+peaks on the host include what a save takes there. With overlap, prefetch, reuse or reproducible
+sums, rows say what they cost in bytes.
 
 More examples:
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
