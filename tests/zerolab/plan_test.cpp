@@ -32,7 +32,7 @@ TEST_CASE("plan --machine takes the fastest stage where the clock can tell", "[z
   CHECK_FALSE(contains(text, "Take "));
   // Over Ethernet zero3 takes a third longer than zero1.
   CHECK(contains(plan("--model gpt2-xl --ranks 64 --machine h100-pcie --stages zero1,zero3").out,
-                 "\nTake zero1: it is the fastest that fits, with "));
+                 "\nzero1 is the fastest that fits, with "));
   // Without a machine there are no times.
   const std::string none = plan("--model gpt2-xl --ranks 8 --device-memory 80GB").out;
   CHECK(contains(none, "the first that fits"));
@@ -154,7 +154,6 @@ TEST_CASE("plan says what fits in text and exit code", "[zerolab]") {
   CHECK(fits.code == 0);
   CHECK(contains(fits.out, "Take "));
   CHECK(call("plan --model gpt2 --device-memory 1MiB").code == 3);
-  CHECK(contains(call("plan --parameters 7.5e9 --ranks 64 --precision bf16").out, "1.875 GB"));
 }
 
 // The bytes are those of tests/stages/predict.
@@ -167,14 +166,21 @@ TEST_CASE("plan tells what overlap and reproducible sums cost, where they are ch
                               "zero_optimization.max_reuse_distance=1";
   const std::string without = call(plan).out, with = call(overlap).out;
   for (const char* word : {"overlap", "reproducible"}) CHECK_FALSE(contains(without, word));
-  check_says(with, {"\nzero2, overlap and prefetch: +50,816 B of gradients; the peak",
-                    "\nzero3, overlap and prefetch: +50,816 B of gradients, +50,816 B of "
-                    "parameters, -25,408 B sent per step; the peak"});
+  const auto row = [](const std::string& text, const std::string& title) {
+    const std::string all =
+        text.substr(text.find("sums cost") == text.npos ? text.find("overlap and prefetch cost")
+                                                        : text.find("sums cost"));
+    const Words cells = words(all.substr(all.find("  " + title) + 2 + title.size()));
+    return Words{cells[0], cells[2], cells[4], cells[6]};  // "B" follows each
+  };
+  CHECK(row(with, "gradient, at its peak") == words("0 0 +50,816 +50,816"));
+  CHECK(row(with, "parameter, at its peak") == words("0 0 0 +50,816"));
+  CHECK(row(with, "sent per rank and step") == words("0 0 0 -25,408"));
   CHECK_FALSE(contains(with, "reproducible"));
   CHECK(Json::parse(document(overlap))["stages"][3]["overlap_cost"]["gradient_bytes"] == 50'816);
   // Units of 9,280 and twice 12,704 elements become 10,240 and twice 14,336.
-  check_says(call(plan + " --set zerolab.reproducible=true").out,
-             {"\nddp, reproducible sums: +67,584 B in steady state, "});
+  CHECK(row(call(plan + " --set zerolab.reproducible=true").out, "in steady state")[0] ==
+        "+67,584");
 }
 
 TEST_CASE(
@@ -204,8 +210,6 @@ TEST_CASE(
   CHECK(contains(call("plan --model tiny --as cuda").out, "as on GPUs"));
   // The bytes of NCCL's scratch: tests/nccl.
   CHECK(contains(call("plan --model tiny --backend nccl").out, "as on GPUs with NCCL"));
-  for (const char* flags : {"", " --backend threads"})
-    CHECK(call(std::string("plan --parameters 1e9") + flags).code == 0);
 }
 
 TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]") {

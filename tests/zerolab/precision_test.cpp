@@ -214,7 +214,9 @@ TEST_CASE("plan and compare say what does not fit the host's limit, with the byt
                         "and 197.56 KiB of host memory. Try"});
   const Finished compared = limited("compare", 102'400);
   CHECK(compared.code == 3);
-  check_says(compared.out, {"; the limit is 100.00 KiB, and 'zerolab plan' says what it needs.\n"});
+  check_says(compared.out,
+             {"zero3 does not fit: rank ", " is out of host memory in initialize, unit ",
+              ", the limit is 100.00 KiB ", "in use 98.19 KiB = "});
 }
 
 TEST_CASE(

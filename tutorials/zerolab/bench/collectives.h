@@ -26,8 +26,9 @@ struct TrialOptions {
 
 // Makes the trials on the ranks of `spec`. Rank 0's process gets the results, and `begin` is called
 // there before each trial of each round. Throws Interrupted, and any error of a rank.
-void time_trials(std::vector<TimedTrial>& trials, const TrainingSpec& spec,
-                 const TrialOptions& options, const std::function<void(const TimedTrial&)>& begin);
+void time_trials(
+    std::vector<TimedTrial>& trials, const TrainingSpec& spec, const TrialOptions& options,
+    const std::function<void(const TimedTrial&)>& begin = [](auto&) {});
 
 // [B] From `least` to at most `most`, each `factor` times the one before; 1: only the first.
 std::vector<int64_t> sizes_between(int64_t least, int64_t most, int64_t factor);

@@ -29,8 +29,7 @@ constexpr CollectiveKind kCollectives[] = {
     {"all_gather", Collective::all_gather, false, true, true},
     {"reduce_scatter", Collective::reduce_scatter, true, true, true},
     {"broadcast", Collective::broadcast, false, false, true},
-    {"all_to_all", Collective::all_to_all, false, true, false},
-    {"send_receive", Collective::send, false, false, false}};
+    {"all_to_all", Collective::all_to_all, false, true, false}};
 
 struct CommOptions : RunOptions {
   std::vector<const CollectiveKind*> collectives = {&kCollectives[0]};
@@ -58,8 +57,6 @@ const CollectiveKind& kind_of(const TimedTrial& trial) {
 std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
   std::vector<TimedTrial> all;
   for (const CollectiveKind* collective : options.collectives) {
-    require_input(collective->kind != Collective::send || ranks > 1,
-                  "send_receive needs at least 2 ranks, one to send and one to receive");
     const size_t before = all.size();
     for (const int64_t bytes : sizes_between(options.min, options.max, options.factor)) {
       int64_t count = bytes / size_of(options.dtype);
@@ -93,7 +90,7 @@ Json trial_json(const TimedTrial& trial, int ranks) {
 std::string comm_text(const Json& report) {
   std::string all =
       str("# ", plural(report["ranks"], "rank"), "; ", as_is(report["description"]),
-          "\n# in place, except all_to_all and send_receive; time of the slowest rank, median of ",
+          "\n# in place, except all_to_all; time of the slowest rank, median of ",
           report["iterations"], " calls after ", report["warm_up"], "; GB = 1e9 bytes\n#\n",
           "#       size         count      type   redop     time   algbw   busbw #wrong\n"
           "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n");
@@ -118,10 +115,6 @@ std::string comm_text(const Json& report) {
 void check(const CommOptions& options, const BackendChoice& backend, int64_t ranks, bool on_gpus) {
   require_input(backend.transport == Transport::nccl || !options.unordered,
                 "--unordered leaves sums to NCCL, but these ranks do not use it; leave it out");
-  require_input(
-      backend.on_threads() ||
-          !std::ranges::count(options.collectives, Collective::send, &CollectiveKind::kind),
-      "--collective send_receive: ranks that are processes have collectives only; leave it out");
   require_input(options.min <= options.max, "--min-bytes ", options.min,
                 " is more than --max-bytes ", options.max);
   const int64_t available = on_gpus ? 0 : available_memory();
@@ -169,8 +162,8 @@ int bench_comm(CommOptions options) {
 constexpr const char* kCommFooter =
     R"(The columns are those of nccl-tests: size is the bytes of the unsharded side; algbw is the
 size divided by the time; busbw is algbw times an ideal ring's traffic per link: 2(N-1)/N for
-all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, else 1. #wrong counts the values
-of one call that are not exactly right. In send_receive each rank sends to the next one.
+all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, 1 for broadcast. #wrong counts
+the values of one call that are not exactly right.
 
   zerolab bench comm --ranks 2 --collective all_gather,reduce_scatter --dtype bf16
   zerolab launch -n 8 -- bench comm -b 8 -e 1G -f 2
@@ -185,8 +178,8 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
               [] { return bench_comm(options); });
   flags.group("What");
   flags.value("--collective", "LIST",
-              "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_receive,\n"
-              "separated by commas (default all_reduce)",
+              "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, separated by\n"
+              "commas (default all_reduce)",
               [](const auto& text) {
                 std::vector<std::string> names;
                 for (const CollectiveKind& c : kCollectives) names.emplace_back(c.name);

@@ -85,13 +85,13 @@ int bench_kernels(KernelOptions options) {
   }
   const RunSetup setup = set_up(options);
   const Dtype dtype = setup.spec.engine.precision;
-  Progress progress(2 + setup.spec.steps, options.quiet);
+  Progress progress(3, options.quiet);
   progress.item("copy bandwidth");
   const double copy = copy_rate(setup.device);
   progress.item("peak FLOP/s");
   const double peak = operation_rate(setup.device, dtype);
-  const auto steps =
-      time_kernels(setup.spec, TimedBy::device, kStepsBefore, [&] { progress.item("a step"); });
+  progress.item(plural(setup.spec.steps, "step"));
+  const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore);
   progress.clear();
   Json report = document<Json>("bench kernels", setup.device, 2);
   report.update({{"model", options.model},
@@ -118,14 +118,11 @@ int bench_kernels(KernelOptions options) {
 }
 
 constexpr const char* kKernelsFooter =
-    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank,
-with the text that comes with zerolab as data. "share" compares it with the tighter of two limits:
-copy bandwidth, and the FLOP/s of the best square matmul (CPU: of one core, with --threads N of N
-cores, if there are as many; GPU: of that type). It is the roofline model (Williams et al. 2009).
-More than 100 % of copy means that the data stayed in a cache, and a larger --rows avoids that. The
-sizes of a matmul are M×N×K.
-With --n-layer of the whole model the calls are those of its step; what is not in kernels is listed
-above the table.
+    R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank;
+with --n-layer of the whole model the calls are those of its step. "share" compares a kernel with
+the tighter of two limits: copy bandwidth, and the FLOP/s of the best square matmul, of a GPU or of
+a core for each thread (the roofline model, Williams et al. 2009). More than 100 % of copy means
+that the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
 
   zerolab bench kernels --precision bf16 | grep matmul
   zerolab bench kernels --model small --rows 1024 --threads 2

@@ -3,10 +3,11 @@
 
 #include "stages/predict/clock/machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -76,18 +77,6 @@ RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) 
   return setup;
 }
 
-// The share of `peak` per second that the best point of a kernel on one rank reaches.
-std::vector<Efficiency> best_share(const RankMachine& rank, const char* kernel, Dtype type,
-                                   double KernelTimes::Point::*amount, double peak) {
-  Efficiency best{1, 1e-3};
-  for (const KernelTimes& times : rank.kernels)
-    if (times.kernel == kernel && times.type == type && times.ranks == 1)
-      for (const KernelTimes::Point& p : times.points)
-        if (const double share = p.*amount / p.seconds / peak; share > best.share)
-          best = {std::max(1.0, p.*amount), std::min(1.0, share)};
-  return {best};
-}
-
 // What calls of about the same place took together.
 struct Calls {
   double count = 0;
@@ -99,16 +88,9 @@ class Description {
   explicit Description(const MachineOptions& options) : options_(options) {}
 
   Machine measure() {
-    Progress progress(
-        3 + (options_.folder.empty() ? 0 : 2 * (kDiskSamples + 1)) +
-            std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) *
-                (kWarmUp + timed_steps_) +
-            std::ssize(groups_) * trials_.rounds * std::ssize(kTimed) * std::ssize(bytes_),
-        options_.quiet);
-    begin_ = [&](const std::string& what) { progress.item(what); };
-    begin_("peak FLOP/s");
+    begin("peak FLOP/s");
     names_and_peaks();
-    begin_("memory");
+    begin("memory");
     memory();
     for (const Dtype type : types_)
       for (const int ranks : together_) kernels(type, ranks);
@@ -116,12 +98,15 @@ class Description {
     shares_of_peaks();
     for (const int ranks : groups_) collectives(ranks);
     link();
+    begin(options_.folder.empty() ? "" : "disk");
     if (!options_.folder.empty()) disk();
-    progress.clear();
+    progress_.clear();
     return std::move(machine_);
   }
 
  private:
+  void begin(const std::string& what) { progress_.item(what); }
+
   // On a CPU bf16 and fp16 are computed in fp32.
   void names_and_peaks() {
     machine_.name = std::filesystem::path(options_.save).stem();
@@ -168,10 +153,9 @@ class Description {
       spec.engine.stage = StageKind::zero3;
       spec.engine.accumulation = 2;
       spec.steps = kWarmUp + timed_steps_;
-      const std::string what = str("kernels in ", precision_name(type), " at width ", size.width,
-                                   ", ", plural(ranks, "rank"));
-      const auto steps = time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp,
-                                      [&] { begin_(what); });
+      begin(str("kernels in ", precision_name(type), " at width ", size.width, ", ",
+                plural(ranks, "rank")));
+      const auto steps = time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp);
       for (const auto& [call, seconds] : calls_by_size(steps)) {
         if (call.event.empty() || call.event == "transfer") continue;
         const int shape = shape_of({.kernel = call.event,
@@ -205,7 +189,7 @@ class Description {
     GptTrainingSpec spec = setup.spec;
     spec.engine.stage = StageKind::ddp;
     spec.steps = kWarmUp + 20 * timed_steps_;
-    begin_("launches");
+    begin("launches");
     std::vector<double> seconds;
     for (const StepRecord& step : run_training(spec).steps) seconds.push_back(step.seconds);
     const auto quartile = seconds.begin() + kWarmUp + 5 * timed_steps_;
@@ -217,16 +201,24 @@ class Description {
     rank_.launch = std::max(0.0, *quartile - kernels) / launches;
   }
 
-  // For kernels and precisions that are not measured.
+  // For kernels and precisions that are not measured: what the best point of a kernel reaches.
   void shares_of_peaks() {
     using Point = KernelTimes::Point;
     const Dtype type = types_.back();
-    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops,
-                 memory = rank_.memory_bandwidth;
-    rank_.matmul = best_share(rank_, "matmul", type, &Point::operations, peak);
-    rank_.memory = best_share(rank_, "add", type, &Point::bytes, memory);
-    rank_.streaming = best_share(rank_, "adamw", type, &Point::bytes, memory);
-    rank_.attention = best_share(rank_, "attention", type, &Point::operations, peak)[0].share;
+    const auto best = [&](const char* kernel, double Point::*amount, double peak) {
+      Efficiency most{1, 1e-3};
+      for (const KernelTimes& times : rank_.kernels)
+        if (times.kernel == kernel && times.type == type && times.ranks == 1)
+          for (const Point& p : times.points)
+            if (const double share = p.*amount / p.seconds / peak; share > most.share)
+              most = {std::max(1.0, p.*amount), std::min(1.0, share)};
+      return std::vector{most};
+    };
+    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops;
+    rank_.matmul = best("matmul", &Point::operations, peak);
+    rank_.memory = best("add", &Point::bytes, rank_.memory_bandwidth);
+    rank_.streaming = best("adamw", &Point::bytes, rank_.memory_bandwidth);
+    rank_.attention = best("attention", &Point::operations, peak)[0].share;
   }
 
   // Of each size the shortest call counts: other programs can only make calls longer, and a call
@@ -237,9 +229,8 @@ class Description {
     for (const Collective kind : kTimed)
       for (const int64_t bytes : bytes_)
         trials.push_back({{kind, bytes / 4 / ranks * ranks, Dtype::f32}});
-    time_trials(trials, setup.spec, trials_, [&](const TimedTrial& t) {
-      begin_(str(name(t.spec.kind), " of ", human_bytes(t.bytes()), " on ", ranks, " ranks"));
-    });
+    begin(str("collectives on ", ranks, " ranks"));
+    time_trials(trials, setup.spec, trials_);
     for (const Collective kind : kTimed) {
       std::vector<TimedCall> calls;
       for (const TimedTrial& t : trials)
@@ -260,7 +251,7 @@ class Description {
   }
 
   void disk() {
-    const DiskRates rates = disk_rates(options_.folder, options_.disk_file(), kDiskSamples, begin_);
+    const DiskRates rates = disk_rates(options_.folder, options_.disk_file(), kDiskSamples);
     machine_.sources.push_back(str("The disk: that of ", options_.folder, ", ", rates.method));
     machine_.host.disk_bytes = double(free_disk_space(options_.folder));
     machine_.host.disk_write = rates.write, machine_.host.disk_read = rates.read;
@@ -295,17 +286,12 @@ class Description {
   // Ranks that compute at the same time; ranks between which collectives are timed.
   const std::vector<int> together_ = gpu_ || ranks_ == 1 ? std::vector{1} : std::vector{1, ranks_},
                          groups_ = groups();
-  std::function<void(const std::string&)> begin_;  // called when a measurement begins
+  Progress progress_{
+      4 + std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) + std::ssize(groups_),
+      options_.quiet};
   Machine machine_;
   RankMachine& rank_ = machine_.rank;
 };
-
-// [B] of the L3 cache; 0 if the system does not say.
-int64_t cache_bytes() {
-  int64_t kib = 0;
-  std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;  // "1024K"
-  return kib * 1024;
-}
 
 int bench_machine(MachineOptions options) {
   if (options.save.empty())
@@ -313,7 +299,8 @@ int bench_machine(MachineOptions options) {
         "which file? write: zerolab bench machine --save FILE; 'zerolab doctor' measures the "
         "limits");
   // Far larger than the caches, but only a part of the available memory.
-  options.array = options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * cache_bytes());
+  options.array =
+      options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * int64_t(sysconf(_SC_LEVEL3_CACHE_SIZE)));
   if (const int64_t available = available_memory(); available > 0)
     options.array = std::clamp(available / 12, kMiB, options.array);
   if (!options.folder.empty()) {
@@ -327,17 +314,19 @@ int bench_machine(MachineOptions options) {
   const std::string text = machine_json(Description(options).measure());
   file.write_text(text);
   file.commit();
-  const Json machine = Json::parse(text), &rank = machine["rank"];
+  const Json machine = Json::parse(text);
   const std::string& name = options.save;
-  const Json full{{"machine", machine}},
-      part{{"machine", machine["title"]},
-           {"a_rank_computes_per_second", rank["f32_flops"]},
-           {"a_rank_copies_bytes_per_second", rank["memory_bandwidth"]},
-           {"sources", machine["sources"]},
-           {"use", str("zerolab plan --model small --ranks ", machine["ranks_per_node"],
-                       " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}};
   Json report{{"schema", 1}, {"command", "bench machine"}, {"ok", true}, {"saved", name}};
-  report.update(options.json ? full : part);
+  if (options.json)
+    report["machine"] = machine;
+  else
+    report.update(
+        {{"machine", machine["title"]},
+         {"a_rank_computes_per_second", machine["rank"]["f32_flops"]},
+         {"a_rank_copies_bytes_per_second", machine["rank"]["memory_bandwidth"]},
+         {"sources", machine["sources"]},
+         {"use", str("zerolab plan --model small --ranks ", machine["ranks_per_node"],
+                     " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}});
   print_document(report, options.json);
   return kFine;
 }

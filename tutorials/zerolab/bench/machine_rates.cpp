@@ -17,33 +17,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 // One thread's work, short beside a sample. Returns its amount: operations or bytes.
 using Piece = std::function<double()>;
 
-// [1/s] The amount of all threads in a sample, from the first thread's start to the last one's end.
-// `prepare` runs on the thread that uses its piece, so that memory is near its core. One sample
-// before the first is not counted.
+// [1/s] The rates of all threads together, which begin each sample at the same time. `prepare` runs
+// on the thread that uses its piece, so that memory is near its core. One sample before the first
+// is not counted.
 Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) {
-  struct Sample {
-    Clock::time_point begin, end;
-    double done = 0;
-  };
-  std::vector<std::vector<Sample>> samples(size_t(run.cores),
-                                           std::vector<Sample>(size_t(run.samples) + 1));
+  std::vector<std::vector<double>> rates(size_t(run.cores),
+                                         std::vector<double>(size_t(run.samples) + 1));
   std::barrier together(run.cores);
-  const auto work = [&](int thread) {
+  const auto work = [&](std::vector<double>* mine) {
     try {
       const Piece piece = prepare();
-      for (Sample& sample : samples[size_t(thread)]) {
+      for (double& rate : *mine) {
         together.arrive_and_wait();
         if (interrupt_requested()) throw Interrupted();
-        sample.begin = Clock::now();
-        do sample.done += piece();
-        while (sample.end = Clock::now(), seconds_between(sample.begin, sample.end) < run.seconds);
+        const auto begin = Clock::now();
+        double done = piece(), seconds = seconds_since(begin);
+        for (; seconds < run.seconds; seconds = seconds_since(begin)) done += piece();
+        rate = done / seconds;
       }
     } catch (...) {
       together.arrive_and_drop();  // the others continue without this thread
@@ -51,18 +48,12 @@ Spread rate_on_cores(const CoreRun& run, const std::function<Piece()>& prepare) 
     }
   };
   std::vector<std::future<void>> threads;
-  for (int t = 0; t < run.cores; ++t) threads.push_back(std::async(std::launch::async, work, t));
+  for (auto& mine : rates) threads.push_back(std::async(std::launch::async, work, &mine));
   for (std::future<void>& thread : threads) thread.get();
-  std::vector<double> rates;
-  for (size_t i = 1; i <= size_t(run.samples); ++i) {
-    Sample all = samples[0][i];
-    for (size_t t = 1; t < samples.size(); ++t) {
-      const Sample& s = samples[t][i];
-      all = {std::min(all.begin, s.begin), std::max(all.end, s.end), all.done + s.done};
-    }
-    rates.push_back(all.done / seconds_between(all.begin, all.end));
-  }
-  return spread_of(std::move(rates));
+  std::vector<double> sums(size_t(run.samples));
+  for (const auto& of_thread : rates)
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += of_thread[i + 1];
+  return spread_of(std::move(sums));
 }
 
 // Tensors of zeros that one thread allocates and writes first.
@@ -154,33 +145,19 @@ double copy_rate(const DeviceChoice& device) {
   return memory_rate(64 * kMiB, {.cores = std::min(device.threads, usable_cores())}).max;
 }
 
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples,
-                     const std::function<void(const std::string&)>& begin) {
-  constexpr int64_t chunk = 2 * kMiB;  // [n] of fp32
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples) {
   const auto backend = make_disk_backend(folder);
   EventStream events;
   Memory disk({}, *backend, events, {.pool = Pool::disk}), host({}, cpu_backend(), events);
   const Tensor file = Tensor::empty(disk, MemoryUse::workspace, {bytes / 4}),
-               buffers = Tensor::zeros(host, MemoryUse::workspace, {2 * chunk});
-  const auto pass = [&](bool writes) {
-    std::future<void> last;
-    for (int64_t at = 0; at < file.numel(); at += chunk) {
-      const Shape n = {std::min(chunk, file.numel() - at)};
-      const Tensor there = file.slice(at, n), here = buffers.slice(at % (2 * chunk), n);
-      auto next = writes ? kernel::start_copy(here, there) : kernel::start_copy(there, here);
-      if (last.valid()) last.get();
-      last = std::move(next);
-    }
-    last.get();
-  };
+               data = Tensor::zeros(host, MemoryUse::workspace, {bytes / 4});
   std::vector<double> rates[2];                          // of reads, of writes
   for (int64_t sample = 0; sample <= samples; ++sample)  // the first is not counted
     for (const bool writes : {true, false}) {
       if (interrupt_requested()) throw Interrupted();
-      begin(writes ? "disk, write" : "disk, read");
-      const auto start = Clock::now();
-      pass(writes);
-      if (sample > 0) rates[writes].push_back(double(bytes) / seconds_between(start, Clock::now()));
+      const auto begin = Clock::now();
+      (writes ? kernel::start_copy(data, file) : kernel::start_copy(file, data)).get();
+      if (sample > 0) rates[writes].push_back(double(bytes) / seconds_since(begin));
     }
   return {.method =
               backend->name() == std::string("disk") ? "waits for the device" : "in the page cache",

@@ -2,7 +2,6 @@
 // All functions throw Interrupted between samples.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,12 +48,10 @@ double operation_rate(const DeviceChoice& device, Dtype dtype);
 double copy_rate(const DeviceChoice& device);
 
 // [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn: medians.
-// `begin` is called before each of the 2 · (samples + 1) passes.
 struct DiskRates {
   std::string method;  // "waits for the device"
   double write, read;
 };
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples,
-                     const std::function<void(const std::string&)>& begin);
+DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples);
 
 }  // namespace zl::cli

@@ -52,18 +52,10 @@ void run_round(StepRow& row, const RunSetup& setup, int64_t warm_up, int64_t tim
   spec.engine.stage = row.stage;
   spec.steps = warm_up + timed;
   spec.ranks = row.ranks;
-  const std::string what = str(as_is(row.json["stage"]), " on ", plural(row.ranks, "rank"));
+  progress.item(str(as_is(row.json["stage"]), " on ", plural(row.ranks, "rank"), ", ",
+                    plural(spec.steps, "step")));
   if (row.rounds.empty()) require_memory(spec, setup, {row.stage});
-  int64_t begun = 0;
-  const auto begin_step = [&] { progress.item(str(what, ", step ", ++begun)); };
-  TrainingCallbacks callbacks;
-  callbacks.at_start = [&](Trainer& training) {
-    if (training.comm().rank() == 0) begin_step();
-  };
-  callbacks.on_step = [&](const StepRecord&) {
-    if (begun < spec.steps) begin_step();
-  };
-  const TrainingResult result = run_training(spec, callbacks);
+  const TrainingResult result = run_training(spec);
   std::vector<int64_t> peaks;
   for (const RankReport& rank : result.ranks)
     peaks.push_back(rank.rest.peak_total() + rank.host.peak_total());
@@ -122,13 +114,12 @@ Json measure_rows(const StepOptions& options, const RunSetup& setup, double& pea
                 {"micro_batch", setup.spec.micro_batch},
                 {"window", setup.spec.window},
                 {"parameters", setup.spec.model.parameters()}};
-  Progress progress(
-      options.rounds + std::ssize(rows) * (options.timed + options.rounds * options.warm_up),
-      options.quiet);
-  for (int64_t round = 0; round < options.rounds; ++round) {
+  const int64_t rounds = options.rounds;
+  Progress progress(rounds * (1 + std::ssize(rows)), options.quiet);
+  for (int64_t round = 0; round < rounds; ++round) {
     progress.item("peak FLOP/s");
     peak = std::max(peak, operation_rate(setup.device, setup.spec.engine.precision));
-    const int64_t timed = options.timed / options.rounds + (round < options.timed % options.rounds);
+    const int64_t timed = options.timed / rounds + (round < options.timed % rounds);
     for (StepRow& row : rows) try {
         if (row.ran()) run_round(row, setup, options.warm_up, timed, progress);
       } catch (const OutOfMemory& e) {
@@ -189,10 +180,9 @@ constexpr const char* kStepFooter =
     R"(Rows: one rank, which communicates nothing; --ranks under ddp, which always runs, and under
 each listed stage. Each rank has its own micro-batch, so more ranks do more work. Every row runs in
 each of --rounds rounds, so that other load affects all rows alike; "to ddp" (the cost of a stage)
-is the median of the rounds' ratios. Memory is the largest peak of a rank, with what is offloaded
-to the host.
-"of peak" counts 6 operations per parameter and token plus attention, and nothing that activation
-checkpointing repeats, relative to the best rate measured on the device (model FLOPs utilisation).
+is the median of the rounds' ratios. Memory is the largest peak of a rank, with the host's.
+"of peak" is model FLOPs utilisation: 6 operations per parameter and token plus attention, relative
+to the best rate measured on the device.
 The time in each kernel: 'zerolab bench kernels'.
 
   zerolab bench step --model tiny --ranks 2 --stages zero2,zero3 --steps 20

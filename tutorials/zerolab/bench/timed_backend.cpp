@@ -77,8 +77,7 @@ void TimedBackend::matmul(Factor a, Factor b, T bias, T out, Write write, T work
         [&] { inner_.matmul(a, b, bias, out, write, workspace); });
 }
 
-std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up,
-                                    const std::function<void()>& begin_step) {
+std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up) {
   std::vector<TimedBackend*> of_ranks(size_t(spec.ranks));  // they live as long as the run
   spec.backends = [&of_ranks, clock, inner = spec.backends](int rank) {
     RankBackends all = inner ? inner(rank) : RankBackends();
@@ -95,7 +94,6 @@ std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t
     training.memory().events().listen([&mine](const Event& e) {
       if (e.kind == EventKind::kernel) mine.announce(e);
     });
-    if (training.comm().rank() == 0) begin_step();
   };
   callbacks.after_step = [&](Trainer& training) {
     if (const int rank = training.comm().rank(); rank > 0) of_ranks[size_t(rank)]->begin();
@@ -104,7 +102,6 @@ std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t
     TimedBackend& mine = *of_ranks[0];
     steps.push_back({record.seconds, mine.calls()});
     mine.begin();
-    if (std::ssize(steps) < spec.steps) begin_step();
   };
   run_training(spec, callbacks);
   steps.erase(steps.begin(), steps.begin() + warm_up);

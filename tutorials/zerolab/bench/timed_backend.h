@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "stages/train/gpt_spec.h"
-#include "tensor/platform/quantize.h"
 
 namespace zl::cli {
 
@@ -25,8 +24,9 @@ struct TimedKernel {
   double seconds = 0;
 };
 
-// For one rank, on its own thread.
-class TimedBackend final : public Backend, public QuantizeKernels {
+// For one rank, on its own thread. Not of stages that quantize: their kernels are not the
+// backend's.
+class TimedBackend final : public Backend {
  public:
   // `timed`: null means the CPU's.
   explicit TimedBackend(std::unique_ptr<Backend> timed = nullptr, TimedBy clock = TimedBy::device);
@@ -74,13 +74,11 @@ class TimedBackend final : public Backend, public QuantizeKernels {
     timed("download", [&] { copy = inner_.start_download(from); });
     return copy;
   }
-#define ZL_TIMED_BY(backend, stream, kernel, parameters, arguments)  \
-  void kernel parameters override {                                  \
-    timed(                                                           \
-        #kernel, [&] { backend.kernel arguments; }, Stream::stream); \
+#define ZL_TIMED_ON(stream, kernel, parameters, arguments)          \
+  void kernel parameters override {                                 \
+    timed(                                                          \
+        #kernel, [&] { inner_.kernel arguments; }, Stream::stream); \
   }
-#define ZL_TIMED_ON(stream, kernel, parameters, arguments) \
-  ZL_TIMED_BY(inner_, stream, kernel, parameters, arguments)
 #define ZL_TIMED(kernel, parameters, arguments) ZL_TIMED_ON(compute, kernel, parameters, arguments)
   ZL_TIMED(fill, (double value, T out), (value, out))
   ZL_TIMED(copy, (T from, T to), (from, to))
@@ -113,14 +111,10 @@ class TimedBackend final : public Backend, public QuantizeKernels {
   ZL_TIMED(sgd, (const SgdUpdate& update), (update))
   ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs, out, workspace))
   ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
-  ZL_TIMED_BY(quantize_kernels(inner_), compute, quantize, (T x, const Quantized& to), (x, to))
-  ZL_TIMED_BY(quantize_kernels(inner_), compute, dequantize,
-              (const Quantized& from, T x, Write write), (from, x, write))
   ZL_TIMED_ON(communication, ordered_sum, (const OrderedSum& sum), (sum))
   ZL_TIMED_ON(communication, move_bytes, (const void* from, void* to, int64_t n), (from, to, n))
 #undef ZL_TIMED
 #undef ZL_TIMED_ON
-#undef ZL_TIMED_BY
 
  private:
   void timed(std::string name, const std::function<void()>& work, Stream stream = Stream::compute);
@@ -142,9 +136,8 @@ struct TimedStep {
 };
 
 // Trains as `spec` says, with the kernels of every rank timed, and returns the steps after the
-// first `warm_up`. `begin_step` is called on rank 0 before each step. Rethrows any error of a rank.
-std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up,
-                                    const std::function<void()>& begin_step);
+// first `warm_up`. Rethrows any error of a rank.
+std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up);
 
 // The calls of one kernel on one size in all steps.
 struct KernelCalls {

@@ -300,11 +300,16 @@ OffloadDevice read_offload(const std::string& text) {
 std::vector<StageKind> read_stages(const std::string& text, std::vector<const Preset*>* presets) {
   if (text == "all") return all_stages();
   std::set<StageKind> stages;
-  for (const std::string& word : comma_list(text))
+  std::vector<std::string> names;
+  for (const StageKind kind : all_stages()) names.push_back(name(kind));
+  if (presets) std::ranges::transform(zl::presets(), std::back_inserter(names), &Preset::name);
+  for (const std::string& word : comma_list(text)) {
+    if (presets && word.size() > 1) choose(word, names);
     if (const Preset* preset = presets ? find_preset(word) : nullptr)
       presets->push_back(preset);
     else
       stages.insert(read_stage(word));
+  }
   return {stages.begin(), stages.end()};
 }
 

@@ -47,7 +47,7 @@ inline long double read_scaled(std::string_view text, std::span<const NumberUnit
 // are powers of 1,000.
 inline int64_t read_count(std::string_view text, int64_t least = 0,
                           int64_t most = std::numeric_limits<int64_t>::max()) {
-  constexpr const char* wrong = "is not a count; write a whole number such as 100, 5e8 or 500M";
+  constexpr const char* wrong = "is not a count; write one whole number such as 100, 5e8 or 500M";
   constexpr NumberUnit units[] = {{"", 1},     {"K", 1e3L}, {"k", 1e3L}, {"M", 1e6L},
                                   {"G", 1e9L}, {"B", 1e9L}, {"T", 1e12L}};
   const long double value = read_scaled(text, units, wrong);

@@ -14,9 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string milliseconds_of(double seconds) { return milliseconds(seconds) + " ms"; }
-std::string percent(double share) { return format("%.1f %%", 100 * share); }
-
 constexpr size_t kOthers = 3;      // settings that --advise shows beside the fastest
 constexpr int64_t kMostRows = 64;  // of a micro-batch that it tries
 
@@ -61,47 +58,47 @@ Json clock_stage(const ClockPlan& plan, StageKind stage) {
 
 // The fastest stage that fits, unless the clock cannot tell it from others.
 std::string choice(const Json& stages, double error) {
-  std::vector<std::pair<double, std::string>> fit;
-  for (const Json& s : stages)
-    if (s["fits"]) fit.emplace_back(s["seconds_per_step"], s["stage"]);
+  std::vector<Json> fit;
+  std::ranges::copy_if(stages, std::back_inserter(fit),
+                       [](const Json& s) { return bool(s["fits"]); });
   if (fit.empty()) return "No stage fits.\n";
-  std::ranges::stable_sort(fit, {}, &std::pair<double, std::string>::first);
-  const auto& [least, first] = fit[0];
+  std::ranges::stable_sort(fit, {}, seconds_of);
+  const double least = seconds_of(fit[0]);
   std::string others;
   double longer = 0;
-  for (size_t i = 1; i < fit.size() && fit[i].first / least - 1 < error; ++i) {
-    others += (i == 1 ? "" : ", ") + fit[i].second;
-    longer = fit[i].first / least - 1;
+  for (size_t i = 1; i < fit.size() && seconds_of(fit[i]) / least - 1 < error; ++i) {
+    others += (i == 1 ? "" : ", ") + as_is(fit[i]["stage"]);
+    longer = seconds_of(fit[i]) / least - 1;
   }
-  const std::string with =
-      " is the fastest that fits, with " + milliseconds_of(least) + " for a step";
+  const std::string first = str(as_is(fit[0]["stage"]), " is the fastest that fits, with ",
+                                as_seconds<Json>(least), " for a step");
   return others.empty()
-             ? str("Take ", first, ": it", with, ".\n")
-             : str(first, with, ", but the clock cannot tell it from ", others, ": at most ",
-                   percent(longer), " longer, which is within the expected error.\n");
+             ? str(first, ".\n")
+             : str(first, ", but the clock cannot tell it from ", others, ": at most ",
+                   as_percent<Json>(longer), " longer, which is within the expected error.\n");
 }
 
 std::string clock_text(const ClockPlan& plan, const Json& stages, const ExpectedError& expected) {
   const Machine& m = plan.machine;
   const int nodes = (plan.spec.ranks + m.ranks_per_node - 1) / m.ranks_per_node;
   StageColumns table(stages, "");
-  table.row("a step", "/seconds_per_step", milliseconds_of);
-  table.row("  kernels and launches", "/compute_seconds", milliseconds_of);
-  table.row("    waiting for launches", "/launch_seconds", milliseconds_of);
-  table.row("  communication", "/communication_seconds", milliseconds_of);
-  table.row("    exposed", "/exposed_communication_seconds", milliseconds_of);
-  table.row("a step with overlap", "/overlap/on/seconds_per_step", milliseconds_of);
-  table.row("a step without overlap", "/overlap/off/seconds_per_step", milliseconds_of);
+  table.row("a step", "/seconds_per_step", as_seconds<Json>);
+  table.row("  kernels and launches", "/compute_seconds", as_seconds<Json>);
+  table.row("    waiting for launches", "/launch_seconds", as_seconds<Json>);
+  table.row("  communication", "/communication_seconds", as_seconds<Json>);
+  table.row("    exposed", "/exposed_communication_seconds", as_seconds<Json>);
+  table.row("a step with overlap", "/overlap/on/seconds_per_step", as_seconds<Json>);
+  table.row("a step without overlap", "/overlap/off/seconds_per_step", as_seconds<Json>);
   table.row("tokens per second and rank", "/tokens_per_second_per_rank", short_number);
-  table.row("MFU", "/mfu", percent);
+  table.row("MFU", "/mfu", as_percent<Json>);
   std::string text =
-      str("\nA step on ", m.name, " (", m.title, "), ", plural(plan.spec.ranks, "rank"), " in ",
+      str("A step on ", m.name, " (", m.title, "), ", plural(plan.spec.ranks, "rank"), " in ",
           plural(nodes, "node"), ":\n\n", table.text(), "\n", choice(stages, expected.error));
   for (const Json& stage : stages)
     if (!stage["fits"])
       text +=
           str(as_is(stage["stage"]), " does not fit: too little ", as_is(stage["lacks"]), ".\n");
-  return text + str("Expected error of these times: ", percent(expected.error),
+  return text + str("Expected error of these times: ", as_percent<Json>(expected.error),
                     expected.order_only ? "; on so many ranks trust only their order" : "",
                     " (tutorials/reference/clock.md).\n");
 }
@@ -244,40 +241,40 @@ Machine planned_machine(const ClockFlags& options, int64_t ranks_per_node, int r
   return machine;
 }
 
-bool add_clock(const ClockPlan& plan, std::string& text, std::string& json) {
+void add_clock(const ClockPlan& plan, PlanReport& report) {
   const Machine& m = plan.machine;
   const ExpectedError expected = expected_step_error(machine_data(m), plan.spec.ranks);
-  Json document = Json::parse(json);
+  Json document = Json::parse(report.json);
   document["expected_error"] = {{"share", expected.error}, {"order_only", expected.order_only}};
   document["machine"] = {
       {"name", m.name}, {"title", m.title}, {"ranks_per_node", m.ranks_per_node}};
-  bool any_fits = false;
+  report.fits = false;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     Json& stage = document["stages"][i];
     stage.update(clock_stage(plan, plan.stages[i]));
-    any_fits = any_fits || stage["fits"];
+    report.fits |= bool(stage["fits"]);
   }
-  document["ok"] = any_fits;
-  text += clock_text(plan, document["stages"], expected);
+  document["ok"] = report.fits;
+  report.text += clock_text(plan, document["stages"], expected);
   if (plan.flags.advise) {
     const Json& advice = document["advice"] = advise(plan, expected.error);
     Json rows = advice["others"];
     if (const Json& fastest = advice["fastest"]; !fastest.is_null())
       rows.insert(rows.begin(), fastest);
-    text += str("\n", plan.flags.overlap.value_or(true) ? "With" : "Without", " overlap, ",
-                advice["fastest"].is_null() ? "nothing fits; what needs least:\n\n"
-                                            : "the fastest that fits, and why others lose:\n\n",
-                table_text<Json>(rows, {{"stage", "/stage", as_is},
-                                        {"recompute", "/recompute", as_is},
-                                        {"offload optimizer", "/offload_optimizer", as_is},
-                                        {"micro-batch", "/micro_batch", as_is},
-                                        {"accumulation", "/accumulation", as_is},
-                                        {"a step", "/seconds_per_step", as_seconds},
-                                        {"peak", "/peak_bytes", as_bytes},
-                                        {"reason", "/reason", as_is}}));
+    report.text +=
+        str("\n", plan.flags.overlap.value_or(true) ? "With" : "Without", " overlap, ",
+            advice["fastest"].is_null() ? "nothing fits; what needs least:\n\n"
+                                        : "the fastest that fits, and why others lose:\n\n",
+            table_text<Json>(rows, {{"stage", "/stage", as_is},
+                                    {"recompute", "/recompute", as_is},
+                                    {"offload optimizer", "/offload_optimizer", as_is},
+                                    {"micro-batch", "/micro_batch", as_is},
+                                    {"accumulation", "/accumulation", as_is},
+                                    {"a step", "/seconds_per_step", as_seconds},
+                                    {"peak", "/peak_bytes", as_bytes},
+                                    {"reason", "/reason", as_is}}));
   }
-  json = json_text(document);
-  return any_fits;
+  report.json = json_text(document);
 }
 
 }  // namespace zl::cli

@@ -7,6 +7,7 @@
 
 #include "stages/predict/clock/clock_plan.h"
 #include "tutorials/zerolab/cli/flags.h"
+#include "tutorials/zerolab/report/comparison_report.h"
 
 namespace zl::cli {
 
@@ -30,7 +31,7 @@ struct ClockPlan {
   bool any_of_them = false;
 };
 // Adds the seconds of each stage to the plan's text and its JSON document, and which stage to take;
-// with --advise also the settings that are fastest. Returns whether a stage fits.
-bool add_clock(const ClockPlan& plan, std::string& text, std::string& json);
+// with --advise also the settings that are fastest. It fits if a stage fits the machine.
+void add_clock(const ClockPlan& plan, PlanReport& report);
 
 }  // namespace zl::cli

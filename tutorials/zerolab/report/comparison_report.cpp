@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "tutorials/zerolab/cli/document.h"
+#include "tensor/random.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/version.h"
-#include "tutorials/zerolab/report/run_json.h"
+#include "tutorials/zerolab/report/stage_rows.h"
 
 namespace zl::cli {
 namespace {
@@ -72,21 +72,19 @@ Json outcome(const StageOutcome& s) {
 }
 
 // FNV-1a-64 over the tokens that the run reads, at most one epoch: ids and targets of micro-batch
-// 0, 1, … as little-endian int32.
+// 0, 1, … as little-endian int32, which all machines of ours have.
 uint64_t data_hash(const RunSetup& setup) {
   const GptTrainingSpec& spec = setup.spec;
   const int64_t rows = spec.micro_batch, T = setup.windows->block_size(),
                 epoch = (setup.windows->training() + rows - 1) / rows,
                 run = spec.steps * spec.engine.accumulation * spec.ranks;
   std::vector<int32_t> ids(size_t(rows * T)), targets(ids.size());
-  uint64_t hash = 0xcbf29ce484222325;
+  uint64_t hash = kFnvOffset;
   for (int64_t j = 0; j < std::min(epoch, run); ++j) {
     if (j % 1024 == 1023 && interrupt_requested()) throw Interrupted();
     setup.windows->fill_rows(j * rows, ids, targets);
     for (const auto* tokens : {&ids, &targets})
-      for (const int32_t token : *tokens)
-        for (int byte = 0; byte < 4; ++byte)
-          hash = (hash ^ (uint32_t(token) >> (8 * byte) & 0xff)) * 0x100000001b3;
+      hash = fnv1a({reinterpret_cast<const char*>(tokens->data()), 4 * tokens->size()}, hash);
   }
   return hash;
 }
@@ -130,47 +128,6 @@ Json settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
 
 // ---- the table ----------------------------------------------------------------------------------
 
-// How far a value is off its prediction: of the rows of all ranks, or of those whose `label` is
-// `of`, the one that is furthest.
-void off_row(Table& table, const char* list, const std::string& key, const char* label = "",
-             const std::string& of = "") {
-  table.row("  off the prediction by", [&](const Json& s) {
-    int64_t most = 0;
-    for (const Json& row : s.value(list, Json::array()))
-      if (of.empty() || row[label] == of)
-        if (const int64_t off = row[key].get<int64_t>() - row["predicted_" + key].get<int64_t>();
-            std::abs(off) > std::abs(most))
-          most = off;
-    return str(most > 0 ? "+" : "", most, " B");
-  });
-}
-
-// The uses of a pool on rank 0; then the most that all uses take together, `total`, if it is given.
-void memory_section(Table& table, const std::string& title, const char* pool,
-                    const std::string& key, const std::string& total = "") {
-  table.heading(title);
-  table.use_rows(pool, key);
-  off_row(table, "memory", key, "pool", pool);
-  if (total.empty()) return;
-  table.row("all uses at one instant", [&](const Json& s) { return of_rank_0(s, total); });
-  table.row("  off the prediction by", [&](const Json& s) {
-    const int64_t off = of_rank_0(s, total) - of_rank_0(s, "predicted_" + total);
-    return str(off > 0 ? "+" : "", off, " B");
-  });
-}
-
-void memory_sections(Table& table) {
-  memory_section(table, "memory of rank 0 in steady state", "device", "rest_bytes");
-  memory_section(table, "each use at its own peak", "device", "peak_bytes", "peak_total_bytes");
-  if (table.any([](const Json& s) { return s.contains("peak_host_bytes"); }))
-    memory_section(table, "host memory of rank 0 in steady state", "host", "rest_bytes",
-                   "peak_host_bytes");
-  if (table.any([](const Json& s) {
-        return std::ranges::any_of(s["memory"], [](auto& row) { return row["pool"] == "disk"; });
-      }))
-    memory_section(table, "on disk, of rank 0", "disk", "rest_bytes");
-}
-
 std::string equality(const Json& s, bool promised) {
   const std::string stage = s["stage"], other = s["promised_equal_to"];
   const VariantBits bits = bits_of(read_stage(stage));
@@ -209,23 +166,6 @@ std::string in_model_units(const Json& s, const GptTrainingSpec& spec) {
   const double model = double(spec.model.parameters()) * double(size_of(spec.engine.precision));
   return digits(spec.ranks == 1 ? 0 : double(bytes) / (model * (spec.ranks - 1) / spec.ranks), 4) +
          " Ψ";
-}
-
-void traffic_rows(Table& table, const GptTrainingSpec& spec) {
-  table.heading();
-  table.row("sent per rank and step",
-            [](const Json& s) { return sum_of(s["communication"], "sent_bytes_per_rank"); });
-  table.row("  in units of (N-1)/N model", [&](const Json& s) { return in_model_units(s, spec); });
-  off_row(table, "communication", "sent_bytes_per_rank");
-  for (int i = 0; i < kMoves; ++i) {
-    const std::string move = name(Move(i));
-    const auto bytes = [&](const Json& s) {
-      return sum_of<Json>(s.value("moves", Json::array()), "bytes_per_step", {{"move", move}});
-    };
-    if (!table.any(bytes)) continue;
-    table.row(move + " per rank and step", bytes);
-    off_row(table, "moves", "bytes_per_step", "move", move);
-  }
 }
 
 // With lanes: how much of the communication cost no time, as a mean of ranks.
@@ -317,17 +257,8 @@ std::string notes(const RunSetup& setup, const Comparison& c) {
   bool updated = !c.any_fits();
   for (const StageOutcome& s : c.stages) {
     updated = updated || !std::ranges::all_of(s.steps, &StepRecord::skipped);
-    const auto& o = s.out_of_memory;
-    if (!o) continue;
-    const bool host = o->pool == Pool::host;
-    const int64_t limit = host ? setup.spec.host_memory : setup.spec.device_memory;
-    text += str(
-        name(s.stage), " does not fit: rank ", o->rank, " asked for ", human_bytes(o->asked),
-        host ? " of host memory" : "", " in ", o->phase, o->unit.empty() ? "" : ", unit " + o->unit,
-        limit > 0
-            ? str("; the limit is ", human_bytes(limit), ", and 'zerolab plan' says what it needs")
-            : "",
-        ".\n");
+    if (s.out_of_memory)
+      text += str(name(s.stage), " does not fit: ", s.out_of_memory->what(), "\n");
   }
   if (!updated)
     text +=
@@ -365,8 +296,9 @@ std::string comparison_text(const ComparisonReport& report) {
               str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
                   spec.device == DeviceKind::cuda ? " on GPUs" : ""));
   value_rows(table, json);
-  memory_sections(table);
-  traffic_rows(table, spec);
+  byte_rows(table, true);
+  table.row("sent, in units of (N-1)/N model",
+            [&](const Json& s) { return in_model_units(s, spec); });
   time_rows(table, rank_options(spec).lane != nullptr);
   const std::string& difference = report.baseline_difference;
   return table.text() + "\n" + preset_text(report.presets) + notes(report.setup, c) + verdict(c) +

@@ -22,13 +22,17 @@ std::string comparison_json(const ComparisonReport& report);
 // The document without results: what is known before the run.
 std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed);
 
-std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
-                      const std::string& model, Recompute recompute);
+struct PlanReport {
+  std::string text, json;
+  bool fits;  // one of the stages
+};
+PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
+                       const GptTrainingSpec& spec, const std::string& head);
+// What begins its text: the run, and what its model states take in all.
+std::string plan_head(const GptTrainingSpec& spec, const std::string& model, Recompute recompute);
 // Which stage to take: the first that fits, because later ones keep less; or that none fits, and
 // what to try.
 std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
-std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
-                      const GptTrainingSpec& spec);
 
 // The presets without doubles, with that of the configuration, and what they keep and send.
 std::vector<PresetPlan> predict_presets(std::vector<const Preset*> presets, const Config& config,

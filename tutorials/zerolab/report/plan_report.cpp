@@ -4,9 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/cpu/compute_threads.h"
-#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/report/comparison_report.h"
-#include "tutorials/zerolab/report/run_json.h"
+#include "tutorials/zerolab/report/stage_rows.h"
 
 namespace zl::cli {
 namespace {
@@ -23,7 +22,10 @@ Json plan_stage_json(const StagePlan& p, bool limited) {
   stage["predicted_init_peak_total_bytes"] = Json::array({p.init_peak_total});
   stage["communication"] = traffic_json<Json>(p.traffic, Columns::predicted);
   if (!p.moves.empty()) stage["moves"] = moves_json<Json>(p.moves, 1, Columns::predicted);
-  stage["checkpoint"] = checkpoint_json<Json>(p.checkpoint);
+  const auto& [disk, snapshot, buffer] = p.checkpoint;
+  stage["checkpoint"] = {
+      {"disk_bytes", disk},
+      {"host_bytes", {{"wait", buffer}, {"still", buffer}, {"snapshot", snapshot}}}};
   for (const SettingCost& cost : p.costs)
     stage[cost.setting + "_cost"] = {{"rest_bytes", cost.rest},
                                      {"parameter_bytes", cost.parameter},
@@ -52,42 +54,30 @@ Json plan_document(const std::vector<StagePlan>& plans, const std::vector<Preset
 // [B] the peak, initialisation included.
 int64_t need(const StagePlan& p) { return std::max(p.peak_total, p.init_peak_total); }
 
-int64_t sent(const Json& stage) {  // [B] per step
-  return sum_of(stage["communication"], "predicted_sent_bytes_per_rank");
-}
-
 std::string fit(int64_t needed, int64_t limit) {
   return needed <= limit ? "yes, " + human_bytes(limit - needed) + " left"
                          : "no, " + human_bytes(needed - limit) + " short";
 }
 
-// A line for each stage about what a setting costs, from predictions with and without it: "+50,816
-// B of gradients, +50,816 B of parameters". What the setting does not change is left out.
-std::string cost_lines(const Json& stages, const char* key, const char* words) {
-  const auto bytes = [](int64_t n) { return str(n > 0 ? "+" : "", with_commas(n), " B"); };
-  std::string text;
-  for (const Json& stage : stages) {
-    if (!stage.contains(key)) continue;
-    const Json& cost = stage[key];
-    std::string changes;
-    for (const auto& [part, what] : {std::pair{"rest_bytes", " in steady state"},
-                                     {"gradient_bytes", " of gradients"},
-                                     {"parameter_bytes", " of parameters"},
-                                     {"communication_bytes", " of communication"},
-                                     {"sent_bytes_per_rank", " sent per step"}})
-      if (cost[part] != 0) changes += (changes.empty() ? "" : ", ") + bytes(cost[part]) + what;
-    const int64_t peak = cost["peak_total_bytes"];
-    text += str(stage["stage"].get<std::string>(), ", ", words, ": ",
-                changes.empty() ? "no bytes"
-                : peak == 0     ? changes + "; the peak of a step is the same"
-                                : changes + "; the peak of a step changes by " + bytes(peak),
-                "\n");
-  }
-  return text.empty() ? "" : text + "\n";
+// What a setting costs, from predictions with and without it.
+void cost_rows(StageColumns<Json>& table, const std::string& key, const char* title) {
+  if (!table.any([&](const Json& s) { return s.contains(key); })) return;
+  table.heading(title);
+  for (const auto& [part, what] : {std::pair{"rest_bytes", "  in steady state"},
+                                   {"parameter_bytes", "  parameter, at its peak"},
+                                   {"gradient_bytes", "  gradient, at its peak"},
+                                   {"communication_bytes", "  communication, at its peak"},
+                                   {"peak_total_bytes", "  peak of a step"},
+                                   {"sent_bytes_per_rank", "  sent per rank and step"}})
+    table.row(what, [&](const Json& s) {
+      const int64_t more = s.contains(key) ? s[key][part].get<int64_t>() : 0;
+      return str(more > 0 ? "+" : "", with_commas(more), " B");
+    });
 }
 
-// The run, and what its model states take in all.
-std::string head(const GptTrainingSpec& spec, const std::string& model, Recompute recompute) {
+}  // namespace
+
+std::string plan_head(const GptTrainingSpec& spec, const std::string& model, Recompute recompute) {
   const OptimizerBytes state = optimizer_bytes(spec.engine.optimizer, spec.engine.precision);
   const int64_t e = size_of(spec.engine.precision), g = size_of(gradient_type(spec.engine));
   const char* device = spec.device == DeviceKind::cuda ? "; as on GPUs"
@@ -108,42 +98,14 @@ std::string head(const GptTrainingSpec& spec, const std::string& model, Recomput
              state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");
 }
 
-}  // namespace
-
-std::string plan_json(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
-                      const GptTrainingSpec& spec) {
-  return json_text(plan_document(plans, presets, spec));
-}
-
-std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec,
-                      const std::string& model, Recompute recompute) {
-  const Json json = plan_document(plans, {}, spec), &stages = json["stages"];
-  StageColumns<Json> table(stages, "rank 0");
-  const auto memory = [&](const std::string& title, const Json& rows, const std::string& key) {
-    table.row(title, [&](const Json& s) { return sum_of(s["memory"], key, rows); });
-  };
+PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
+                       const GptTrainingSpec& spec, const std::string& head) {
+  const Json json = plan_document(plans, presets, spec);
+  StageColumns<Json> table(json["stages"], "rank 0");
   const auto peak = [](const char* key) {
     return [=](const Json& s) { return of_rank_0(s, key); };
   };
-  const auto host_peak = peak("predicted_peak_host_bytes");
-  table.use_rows("device", "predicted_rest_bytes");
-  memory("steady state", {{"pool", "device"}}, "predicted_rest_bytes");
-  for (const char* use : {"parameter", "gradient", "activation", "communication", "workspace"})
-    memory(str("  ", use, ", at its peak"), {{"pool", "device"}, {"use", use}},
-           "predicted_peak_bytes");
-  table.row("peak of a step", peak("predicted_peak_total_bytes"));
-  if (table.any(host_peak))
-    memory("on the host, steady state", {{"pool", "host"}}, "predicted_rest_bytes");
-  table.row_if_any("on the host, peak of a step", host_peak);
-  table.row_if_any("on disk", [](const Json& s) {
-    return sum_of<Json>(s["memory"], "predicted_rest_bytes", {{"pool", "disk"}});
-  });
-  table.row("sent per step", sent);
-  for (int i = 0; i < kMoves; ++i)
-    table.row_if_any(str(name(Move(i)), " per step"), [i](const Json& s) {
-      return sum_of<Json>(s.value("moves", Json::array()), "predicted_bytes_per_step",
-                          {{"move", name(Move(i))}});
-    });
+  byte_rows(table, false);
   for (const auto& [title, place] :
        {std::pair{"a checkpoint on disk", "/checkpoint/disk_bytes"},
         {"  on the host, wait or still", "/checkpoint/host_bytes/still"},
@@ -157,10 +119,10 @@ std::string plan_text(const std::vector<StagePlan>& plans, const GptTrainingSpec
     });
   if (const int64_t limit = spec.host_memory; limit > 0)
     table.row("fits " + human_bytes(limit) + " of the host",
-              [&](const Json& s) { return fit(host_peak(s), limit); });
-  return head(spec, model, recompute) + table.text() + "\n" +
-         cost_lines(stages, "overlap_cost", "overlap and prefetch") +
-         cost_lines(stages, "reproducible_cost", "reproducible sums");
+              [&](const Json& s) { return fit(peak("predicted_peak_host_bytes")(s), limit); });
+  cost_rows(table, "overlap_cost", "what overlap and prefetch cost");
+  cost_rows(table, "reproducible_cost", "what reproducible sums cost");
+  return {head + table.text() + "\n" + preset_text(presets), json_text(json), json["ok"]};
 }
 
 std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec) {
@@ -198,12 +160,7 @@ std::string preset_text(const std::vector<PresetPlan>& presets) {
   if (presets.empty()) return "";
   const Json json = presets_json<Json>(presets);
   StageColumns<Json> table(json, "predicted, not run", "preset");
-  table.heading("memory of rank 0 in steady state");
-  table.use_rows("device", "predicted_rest_bytes");
-  table.heading("each use at its own peak");
-  table.use_rows("device", "predicted_peak_bytes");
-  table.heading();
-  table.row("sent per rank and step", sent);
+  byte_rows(table, false);
   std::string text = table.text() + "\n";
   for (const PresetPlan& p : presets)
     text += str(p.stage->name, " ", p.stage->difference, ". Left out: ", p.stage->left_out, ".\n");

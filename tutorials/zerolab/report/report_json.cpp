@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
-#include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "tensor/error.h"
 #include "tensor/io/json_check.h"
@@ -41,9 +39,9 @@ std::string command_line() {
 std::string date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc = {};
-  std::ostringstream text;
-  text << std::put_time(gmtime_r(&now, &utc), "%Y-%m-%d %H:%M UTC");
-  return text.str();
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &utc));
+  return text;
 }
 
 // How a sentence names the steps of a stage.

@@ -23,14 +23,6 @@ Json data_json(const RunSetup& setup) {
           {"held_out_windows", windows.held_out()}};
 }
 
-// Of plan: what a checkpoint takes, and what each way of writing takes on the host.
-template <class Json>
-Json checkpoint_json(const CheckpointBytes& bytes) {
-  return {{"disk_bytes", bytes.disk},
-          {"host_bytes",
-           {{"wait", bytes.buffer}, {"still", bytes.buffer}, {"snapshot", bytes.snapshot}}}};
-}
-
 // How the documents of compare and plan begin.
 template <class Json>
 Json document_head(const char* command, const GptTrainingSpec& spec) {

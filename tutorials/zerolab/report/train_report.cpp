@@ -5,9 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stages/predict/dry_run.h"
-#include "tutorials/zerolab/cli/json_output.h"
-#include "tutorials/zerolab/cli/number_text.h"
-#include "tutorials/zerolab/cli/printable.h"
+#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/report/run_json.h"
 
 namespace zl::cli {
@@ -30,25 +28,18 @@ std::string row(const char* what, const std::string& text) {
   return format("%-12s", what) + text + "\n";
 }
 
-// Of the rank with the highest peak: each pool by use, in steady state and at its own peak.
-std::string memory_text(const std::vector<RankReport>& ranks) {
-  const auto most = std::ranges::max_element(
-      ranks, {}, [](const RankReport& rank) { return rank.rest.peak_total(); });
-  const std::string rank = ranks.size() > 1 ? str(" on rank ", most - ranks.begin()) : "";
-  std::string text;
-  for (const auto& [title, pool] :
-       {std::pair{"memory", Pool::device}, {"host memory", Pool::host}, {"disk", Pool::disk}}) {
-    const MemoryLedger& ledger = most->of(pool);
-    if (pool != Pool::device && ledger.peak_total() == 0) continue;
-    text += row(title, str("peak ", human_bytes(ledger.peak_total()), rank,
-                           "; by use, in steady state and at its own peak:"));
-    for (int i = 0; i < kMemoryUses; ++i)
-      if (const auto use = MemoryUse(i); ledger.peak(use) > 0)
-        text +=
-            format("%-12s  %-16s %12s %12s\n", "", name(use), human_bytes(ledger.live(use)).c_str(),
-                   human_bytes(ledger.peak(use)).c_str());
-  }
-  return text;
+// Of the rank with the highest peak.
+std::string memory_text(const Json& json) {
+  const std::vector<int64_t> peaks = json["peak_total_bytes"];
+  const auto most = std::ranges::max_element(peaks);
+  Json rows = Json::array();
+  for (const Json& row : json["memory"])
+    if (row["rank"] == most - peaks.begin()) rows.push_back(row);
+  return row("memory", str("peak ", human_bytes(*most), " on rank ", most - peaks.begin(), ":")) +
+         table_text<Json>(rows, {{"pool", "/pool", as_is},
+                                 {"use", "/use", as_is},
+                                 {"in steady state", "/rest_bytes", as_bytes},
+                                 {"at its own peak", "/peak_bytes", as_bytes}});
 }
 
 std::string checkpoints_text(const TrainReport& report) {
@@ -228,7 +219,7 @@ std::string text_report(const TrainReport& report) {
   text += row("speed", str(short_number(json["tokens_per_second"]), " tokens/s, ",
                            milliseconds(json["seconds"].get<double>() / double(steps.size())),
                            " ms per step"));
-  text += memory_text(report.result.ranks);
+  text += memory_text(json);
   std::vector<std::string> files = report.files;
   if (!report.page.empty()) files.push_back(report.page);
   files.insert(files.end(), report.more_files.begin(), report.more_files.end());
