@@ -80,6 +80,7 @@ std::vector<int32_t> generate(Gpt& model, UnitObserver& observer, Memory& memory
   require_input(n >= 0, "cannot generate ", n, " tokens");
   std::vector<int32_t> text(prompt.begin(), prompt.end());
   for (int64_t i = 0; i < n; ++i) {
+    if (options.poll) options.poll();
     const size_t seen = std::min(text.size(), size_t(model.config().block_size));
     text.push_back(
         sample_token(next_logits(model, observer, memory, std::span(text).last(seen)), options, i));

@@ -1,6 +1,7 @@
 // Generates text with a GPT: one token after the other, each drawn from the predicted distribution.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct SampleOptions {
   // Draws only from the k most likely tokens; of equally likely ones the lower ids. 0: all.
   int64_t top_k = 0;
   uint64_t seed = 1337;
+  std::function<void()> poll = {};  // called before each token; what it throws ends generate()
 };
 
 // Draws a token from softmax(logits / temperature) with random number `index` of the seed. A pure

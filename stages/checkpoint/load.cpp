@@ -39,7 +39,7 @@ void require_same_run(const std::string& folder, const Manifest& m, const Engine
                 describe(m.optimizer), "', but this run has '", describe(now), "'");
   require_input(options.new_data || m.position.data == data, folder, ": its data were '",
                 m.position.data, "', but this run reads '", data,
-                "'; use the same data and order, or begin other data with --new-data");
+                "'; use the same data, --eval-every and --shuffle, or --new-data");
 }
 
 // Settings that may change at a resume, in sentences.

@@ -49,6 +49,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
     if (edits < distance && 2 * edits < int(std::max(name.size(), other.size())))
       distance = edits, nearest = other;
   }
+  for (const std::string& other : names)
+    if (nearest.empty() && name.size() > 3 && other.starts_with(name)) nearest = other;
   return nearest;
 }
 

@@ -73,7 +73,8 @@ const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view b
 // As Markdown: a table for each block, and one of the keys without effect.
 std::string config_keys_table();
 
-// The closest of `names`, at most two edits away; "" if there is none.
+// The closest of `names`, at most two edits away, or else the first that begins with `name`; "" if
+// there is none.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names);
 
 std::string lower_case(std::string text);

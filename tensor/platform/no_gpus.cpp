@@ -15,8 +15,8 @@ namespace {
 Gpus find_gpus(int) {
   return {.problem = "CUDA is not in this build",
           .cure =
-              "install the CUDA Toolkit (12.0 or later), remove the build folder, and build again; "
-              "'zerolab doctor' says why CUDA was left out"};
+              "build it with the CUDA Toolkit (12.0 or later): cmake --preset default "
+              "-DZEROLAB_CUDA=ON, and build again; 'zerolab doctor' says why CUDA was left out"};
 }
 
 void select_gpu(int) { not_built(); }

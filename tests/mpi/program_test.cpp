@@ -135,7 +135,7 @@ TEST_CASE("the mpi backend says in one sentence what is missing", "[mpi]") {
   const std::pair<Finished, const char*> refused[] = {
       {cli::shell("$ZEROLAB " + train),
        "--backend mpi: ranks are processes, and this one was started by no launcher; start them "
-       "with mpirun -n N zerolab train --backend mpi"},
+       "with zerolab launch -n 2 -- train --backend mpi …, or with mpirun or srun"},
       {cli::shell(torchrun + "$ZEROLAB " + train),
        "--backend mpi: torchrun started these ranks, and cannot start ranks of MPI"},
       {zerolab_on(mpi, 3, train + " --ranks 2"), "--ranks 2, but mpirun started 3 processes"}};

@@ -9,6 +9,10 @@
 namespace zl::test {
 namespace {
 
+const std::string kNvme =
+    "zero_optimization.offload_optimizer.device=nvme "
+    "zero_optimization.offload_optimizer.nvme_path=/tmp";
+
 const std::vector<std::vector<std::string>> kOptions = {
     // What runs. 'train' is trained twice, once with a stop and a resume.
     {"compare", "compare --stages zero1,zero3",
@@ -69,11 +73,11 @@ const std::vector<std::vector<std::string>> kOptions = {
     {"", "--link-latency 20us", "--link-bandwidth 100MB/s"},
 
     // Where state is.
-    {"", "--offload cpu", "--offload nvme --nvme-path /tmp",
-     "--offload nvme --nvme-path /tmp zero_optimization.offload_optimizer.pipeline_read=false",
-     "--offload nvme --nvme-path /tmp zero_optimization.offload_optimizer.pipeline_write=false",
-     "--offload nvme --nvme-path /tmp zero_optimization.offload_optimizer.pipeline_read=false "
-     "zero_optimization.offload_optimizer.pipeline_write=false"},
+    {"", "zero_optimization.offload_optimizer.device=cpu", kNvme,
+     kNvme + " zero_optimization.offload_optimizer.pipeline_read=false",
+     kNvme + " zero_optimization.offload_optimizer.pipeline_write=false",
+     kNvme + " zero_optimization.offload_optimizer.pipeline_read=false "
+             "zero_optimization.offload_optimizer.pipeline_write=false"},
     {"", "zero_optimization.sub_group_size=1", "zero_optimization.sub_group_size=3000"},
     {"", "zero_optimization.offload_param.device=cpu",
      "zero_optimization.offload_param.device=nvme zero_optimization.offload_param.nvme_path=/tmp"},

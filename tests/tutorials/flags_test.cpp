@@ -24,12 +24,12 @@ void check_refused(const std::string& lesson, const std::string& arguments,
 TEST_CASE("a lesson refuses values and flags that make no sense, in one sentence", "[tutorials]") {
   for (const std::string n : {"0", "9", "3x"})
     check_refused("07_zero2", "--ranks " + n, "--ranks: Value " + n + " not in range");
-  check_refused("07_zero2", "--ranks", "--ranks: 1 required N missing");
+  check_refused("07_zero2", "--ranks", "--ranks needs a value");
   check_refused("07_zero2", "--layers=13", "--layers: Value 13 not in range");
   check_refused("07_zero2", "--micro-batches 1.5", "--micro-batches: Value 1.5 not in range");
-  check_refused("07_zero2", "--buckets", "The following argument was not expected: --buckets");
-  check_refused("07_zero2", "4", "The following argument was not expected: 4");
-  check_refused("07_zero2", "--quiet=1", "quiet was given a disallowed flag override");
+  check_refused("07_zero2", "--buckets", "there is no flag '--buckets'");
+  check_refused("07_zero2", "4", "there is no argument '4'");
+  check_refused("07_zero2", "--quiet=1", "--quiet takes no value");
   check_refused("07_zero2", "--step --quiet", "--quiet excludes --step");
   check_refused("07_zero2", "--json --step", "--json excludes --step");
   check_refused("07_zero2", "--color never", "--color requires --step");

@@ -1,4 +1,4 @@
-// zerolab data: descriptions of data, and synthetic text of known entropy.
+// zerolab data, and files whose names users give.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "nn/data/markov.h"
-#include "nn/data/token_data.h"
 #include "tests/zerolab/command.h"
 
 namespace cli {
@@ -15,6 +13,15 @@ namespace cli {
 using Json = nlohmann::json;
 
 namespace fs = std::filesystem;
+namespace {
+
+// A command that writes weights; the file follows.
+std::string exporting(const ScratchFolder& folder) {
+  REQUIRE(call(tiny_run(1, "-q --out " + (folder / "run"))).code == 0);
+  return "model export " + (folder / "run/model.safetensors") + " ";
+}
+
+}  // namespace
 
 TEST_CASE("data info counts tokens, vocabulary and windows", "[zerolab]") {
   const ScratchFolder folder;
@@ -51,56 +58,36 @@ TEST_CASE("token files are recognised, and their vocabulary is at least what the
          json["largest_token"] == 50000 && json["vocab_size"] == 50001 && json["windows"] == 0));
 }
 
-TEST_CASE("data synth writes the source's text or tokens and prints its entropy", "[zerolab]") {
+TEST_CASE("--force keeps a symbolic link and the mode of the file", "[zerolab]") {
   const ScratchFolder folder;
-  const std::string path = folder / "s.txt", synth = "data synth --seed 7 ";
-  const zl::MarkovSource source(7);
-  const Json json = Json::parse(document(synth + "--tokens 1e5 " + path));
-  CHECK((json["tokens"] == 100'000 && json["seed"] == 7 && json["entropy"] == source.entropy()));
-  CHECK((read_file(path) == source.generate(100'000)));
-  CHECK((read_file(path) != zl::MarkovSource(8).generate(100'000)));
-  const std::string longest = folder / std::string(255, 'n');
-  const Finished text = call(synth + "--tokens 50 " + longest);
-  CHECK(contains(text.out, "entropy  " + std::to_string(source.entropy())));
-  CHECK((read_file(longest) == read_file(path).substr(0, 50)));
-  CHECK(call(synth + "--tokens 1000 " + (folder / "s.bin")).code == 0);  // a name that means tokens
-  const zl::TokenData wide = zl::TokenData::open(folder / "s.bin"),
-                      narrow = zl::TokenData::open(path);
-  std::vector<int32_t> a(1000), b(1000);
-  REQUIRE(wide.tokens() == 1000);
-  wide.read(0, 0, a);
-  narrow.read(0, 0, b);
-  CHECK(a == b);
-}
-
-TEST_CASE("data synth --force keeps a symbolic link and the mode of the file", "[zerolab]") {
-  const ScratchFolder folder;
+  const std::string exports = exporting(folder);
   fs::create_directory(folder / "real");
-  const std::string target = write_file(folder / "real/t.txt", "old"), link = folder / "l.txt";
+  const std::string target = write_file(folder / "real/t", "old"), link = folder / "l";
   fs::permissions(target, fs::perms::owner_read | fs::perms::owner_write);
   fs::create_symlink(target, link);
-  REQUIRE(call("data synth --tokens 10 --force " + link).code == 0);
+  REQUIRE(call(exports + "--force " + link).code == 0);
   CHECK(fs::is_symlink(link));
-  CHECK(read_file(target).size() == 10);
+  CHECK(read_file(target).size() > 1000);
   CHECK(fs::status(target).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
-  CHECK(files_in(folder / "real") == Words{"t.txt"});
+  CHECK(files_in(folder / "real") == Words{"t"});
+  CHECK(call(exports + (folder / std::string(255, 'n'))).code == 0);  // the longest name
 }
 
 TEST_CASE("of several programs that write one file at once, one succeeds; a full disk leaves none",
           "[zerolab]") {
   const ScratchFolder folder;
-  const Finished finished = shell("cd " + folder.path() +
-                                  "; for i in 1 2 3 4; do { \"$ZEROLAB\" data synth x.txt --tokens "
-                                  "2e6 --seed $i >/dev/null 2>&1; echo $?; } & done; wait");
+  const std::string exports = "\"$ZEROLAB\" " + exporting(folder);
+  const Finished finished = shell("cd " + folder.path() + "; for i in 1 2 3 4; do { " + exports +
+                                  "x >/dev/null 2>&1; echo $?; } & done; wait");
   const auto codes = lines(finished.out);
   REQUIRE(codes.size() == 4);
   CHECK(std::ranges::count(codes, "0") == 1);
-  CHECK(files_in(folder.path()) == Words{"x.txt"});
-  const std::string out = folder / "y.txt";
-  const Finished full = shell("ulimit -f 8; $ZEROLAB data synth " + out + " --tokens 1e6");
+  CHECK(files_in(folder.path()) == words("run x"));
+  const std::string out = folder / "y";
+  const Finished full = shell("ulimit -f 8; " + exports + out);
   CHECK(full.code == 74);
   check_says(full.err, {out, "cannot be written"});
-  CHECK(files_in(folder.path()) == Words{"x.txt"});
+  CHECK(files_in(folder.path()) == words("run x"));
 }
 
 }  // namespace cli

@@ -121,7 +121,6 @@ std::map<std::string, std::string> packed_in(const std::string& folder,
                                 flags + " && tar xzf course.tar.gz");
   INFO(packed.err);
   REQUIRE(packed.code == 0);
-  CHECK(contains(packed.out, "tutorials/exercises/*/hints.md") == (flags == "--no-hints"));
   CHECK(files_in(folder) == std::vector<std::string>{"course.tar.gz", "zerolab"});
   return files_below(folder + "/zerolab");
 }
@@ -183,9 +182,8 @@ TEST_CASE(
   INFO(joined(missing));
   CHECK(missing.empty());
   // Every page of this tree that the archive has not is in its list.
-  for (const char* left :
-       {"`tutorials/04_*`", "`tutorials/06_*`", "`tutorials/07_*`", "`tutorials/08_*`",
-        "`tutorials/README.md`", "`tutorials/gdb/README.md`", "`tests/`", "`CONTRIBUTING.md`"})
+  for (const char* left : {"`tutorials/04_*`", "`tutorials/0[678]_*`", "`tutorials/README.md`",
+                           "`tutorials/gdb/README.md`", "`tests/`", "`CONTRIBUTING.md`"})
     CHECK(contains(readme.substr(student.size()), left));
   CHECK_FALSE(contains(readme, "hints.md"));
   CHECK(named_but_missing("`nn/` `nn/no`", files) == std::vector<std::string>{"nn/no"});
@@ -212,7 +210,8 @@ TEST_CASE("pack --with-solutions has the whole tree for other teachers", "[zerol
     REQUIRE(files.contains(same));
     CHECK(files.at(same) == read_file(kSource + "/" + same));
   }
-  check_refused(call("exercise pack x.tar.gz --no-hints --with-solutions"), "leave one out");
+  check_refused(call("exercise pack x.tar.gz --no-hints --with-solutions"),
+                "--no-hints excludes --with-solutions");
 }
 
 TEST_CASE("an archive brings the Catch2 that the judge needs, and CMake finds it there",

@@ -14,7 +14,7 @@ namespace cli {
 
 TEST_CASE("help teaches with an example of the command, in lines that fit", "[zerolab]") {
   for (const std::string command : {"train", "config check", "config explain", "model info",
-                                    "model import", "model export", "data info", "data synth"}) {
+                                    "model import", "model export", "data info"}) {
     const Finished help = call(command + " --help");
     CAPTURE(command, help.out);
     CHECK((help.code == 0 && help.err.empty()));
@@ -34,8 +34,8 @@ TEST_CASE("--help of the three commands is a page, and --help-all has all of it"
     CHECK(help.ends_with("'zerolab " + command +
                          " --help-all' lists all flags and explains more.\n"));
     check_says(help, {"--ranks N", "--precision TYPE", "--set KEY=VALUE", "Exit codes: 0 "});
-    CHECK_FALSE(contains(help, "--nvme-path"));
-    check_says(all, {"--nvme-path DIR", "More examples:", "130 Ctrl-C"});
+    CHECK_FALSE(contains(help, "--threads"));
+    check_says(all, {"--threads N", "More examples:", "130 Ctrl-C"});
     for (const std::string& line : lines(help))
       CHECK((line.size() <= 105 && (contains(line, "--help-all") || contains(all, line + "\n"))));
     for (const std::string& line : lines(all)) CHECK(line.size() <= 120);
@@ -127,7 +127,7 @@ TEST_CASE("control characters and marks of direction are escaped in messages", "
         "train --config " + config, "train --sample 0 " + tiny + "--data " + file,
         "train --sample 0 " + tiny + "--out " + (folder / evil),
         "compare " + tiny + "--out " + (folder / ("c" + evil)), "data info " + (folder / "*.txt"),
-        "data synth --tokens 9 " + (folder / ("s" + evil)), "model info " + evil}) {
+        "model info " + evil}) {
     const Finished finished = call(line);
     CAPTURE(line);
     const std::string all = finished.out + finished.err;

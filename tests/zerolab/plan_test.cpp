@@ -44,8 +44,9 @@ TEST_CASE("plan --machine counts host memory and disk of what is offloaded", "[z
   zl::Machine m = zl::find_machine("a100-80gb");
   const auto finished = [&](const std::string& where) {
     const std::string file = write_file(folder / "m.json", zl::machine_json(m));
-    return plan("--model gpt2 --ranks 8 --stages zero1 --machine " + file + " --offload " + where +
-                (where == "nvme" ? " --nvme-path " + folder.path() : ""));
+    return plan("--model gpt2 --ranks 8 --stages zero1 --machine " + file +
+                " --set zero_optimization.offload_optimizer.device=" + where +
+                " --set zero_optimization.offload_optimizer.nvme_path=" + folder.path());
   };
   CHECK(finished("cpu").code == 0);
   m.host.memory_bytes = 1e9;  // of 12 bytes of 124 million parameters

@@ -40,7 +40,7 @@ std::string half(int stage) {
 const std::string kTrain = "train --model tiny --sample 0 ";
 const std::string kTooHigh = "--precision fp16 --set fp16.initial_scale_power=30 ";  // overflows
 const std::string kCpu = " --set zero_optimization.offload_optimizer.device=cpu ",
-                  kBoth = " --offload-param cpu" + kCpu;
+                  kBoth = " --set zero_optimization.offload_param.device=cpu" + kCpu;
 
 Json step_of(const std::string& folder, size_t i) {
   return Json::parse(lines(read_file(folder + "/metrics.jsonl")).at(i));
@@ -187,8 +187,8 @@ TEST_CASE(
   const Finished less = zero3(kBoth + limit + std::to_string(host - 1));
   CHECK(less.code == 3);
   check_says(less.err,
-             {"out of host memory", std::to_string(host) + " bytes",
-              std::to_string(host - 1) + " bytes", "nothing was started. Try a larger limit"});
+             {std::to_string(host) + " bytes) of host memory per rank", "--host-memory has",
+              std::to_string(host - 1) + " bytes", "nothing was started"});
   CHECK_FALSE(contains(less.err, "step 1"));
   // With its state on the host a model fits that does not without.
   REQUIRE(device < peak_of(zero3_plan("")));
@@ -220,11 +220,14 @@ TEST_CASE("plan and compare say what does not fit the host's limit, with the byt
 }
 
 TEST_CASE(
-    "--offload nvme keeps the optimizer in a file, with the bits and bytes that are predicted; "
+    "nvme keeps the optimizer in a file, with the bits and bytes that are predicted; "
     "nothing is left, also of a run that is killed",
     "[zerolab]") {
   const ScratchFolder folder;
-  const std::string nvme = " --offload nvme --nvme-path " + folder.path();
+  const std::string nvme =
+      " --set zero_optimization.offload_optimizer.device=nvme"
+      " --set zero_optimization.offload_optimizer.nvme_path=" +
+      folder.path();
   const Json json =
       Json::parse(document("compare --model tiny --ranks 3 --steps 2 --precision bf16" + nvme +
                            " --set zero_optimization.sub_group_size=2048"));
@@ -253,11 +256,12 @@ TEST_CASE("a disk that is too small for all ranks ends the run before it starts"
     const Finished run = call(command +
                               " --model tiny --ranks 3 --steps 1 --set "
                               "zero_optimization.stage=2 --set "
-                              "zero_optimization.sub_group_size=2048 --offload nvme "
-                              "--nvme-path /proc");
+                              "zero_optimization.sub_group_size=2048 "
+                              "--set zero_optimization.offload_optimizer.device=nvme "
+                              "--set zero_optimization.offload_optimizer.nvme_path=/proc");
     CHECK(run.code == 2);
-    check_says(run.err, {"needs 114688 bytes of disk space per rank", "344064", "on 3 ranks",
-                         "/proc has 0", "nothing was started"});
+    check_says(run.err, {"(114688 bytes) of disk space per rank", "(344064 bytes) on 3 ranks",
+                         "/proc has 0 B", "nothing was started"});
     CHECK_FALSE(contains(run.err, "step 1"));
   }
 }

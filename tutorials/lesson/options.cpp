@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "tensor/error.h"
+#include "tutorials/zerolab/cli/parse_error.h"
 
 namespace zl::lesson {
 
@@ -61,7 +62,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Ab
     std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    throw InputError(error.what());
+    throw InputError(cli::sentence_of(app, error.what()));
   }
   if (color != "auto") options.color = color == "always" ? cli::Color::always : cli::Color::never;
   return options;

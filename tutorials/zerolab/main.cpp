@@ -11,7 +11,7 @@
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/removed.h"
 #include "tutorials/zerolab/cli/version.h"
@@ -74,64 +74,29 @@ class Help : public CLI::Formatter {
   mutable bool all_ = false, shortened_ = false;
 };
 
-// The command that was recognised.
-const CLI::App& chosen(const CLI::App& app) {
-  const auto deeper = app.get_subcommands();
-  return deeper.empty() ? app : chosen(*deeper.front());
-}
-
-// "zerolab config check".
-std::string words(const CLI::App& command) {
-  const CLI::App* parent = command.get_parent();
-  return (parent ? words(*parent) + " " : "") + command.get_name();
-}
-
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  return names;
-}
-
 // "--lr" is no flag, but a setting: "; did you mean '--set optimizer.params.lr=VALUE'?", or "".
-std::string did_you_mean_setting(std::string flag, const CLI::App& command) {
+std::string did_you_mean_setting(std::string flag) {
   Config config;
   std::ranges::replace(flag, '-', '_');
   const std::string name = flag.substr(flag.find_first_not_of('_') % flag.size());
-  if (command.get_option_no_throw("--set") != nullptr)
-    for (const bool exact : {true, false})
-      for (const ConfigKey& key : config_keys(config))
-        if (key.member.store && key.type() != "an object" &&
-            (exact ? key.key == name : name.size() > 4 && key.key.ends_with(name)))
-          return "; did you mean '--set " + key.path() + "=VALUE'?";
+  for (const bool exact : {true, false})
+    for (const ConfigKey& key : config_keys(config))
+      if (key.member.store && key.type() != "an object" &&
+          (exact ? key.key == name : name.size() > 4 && key.key.ends_with(name)))
+        return "; did you mean '--set " + key.path() + "=VALUE'?";
   return "";
 }
 
 // Why CLI11 refused a command line, in one sentence.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = chosen(app);
-  const bool root = &command == &app;
-  const std::string where = root ? "zerolab" : words(command).substr(sizeof "zerolab");
-  const auto commands = command_names(command), rest = app.remaining(true);
-  if (!rest.empty()) {
-    const std::string word = rest.front().substr(0, rest.front().find('=')),
-                      removed = was_removed(root ? word : where + " " + word);
-    if (!removed.empty()) return removed;
-    auto known = commands;
-    for (const CLI::Option* option : command.get_options()) known.push_back(option->get_name());
-    const char* kind = word.starts_with("-") ? "flag" : commands.empty() ? "argument" : "command";
-    std::string meant = did_you_mean(word, known);
-    if (meant.empty() && word.starts_with("--")) meant = did_you_mean_setting(word, command);
-    return (root ? "there is" : where + " has") + " no " + kind + " '" + word + "'" + meant +
-           (root || commands.empty() || !meant.empty()
-                ? ""
-                : "; its commands are " + CLI::detail::join(commands, ", "));
-  }
-  if (!commands.empty()) return where + " needs a command: " + CLI::detail::join(commands, ", ");
-  const std::string text = error.what();
-  if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
-  if (text.ends_with("disallowed flag override"))
-    return "--" + text.substr(0, text.find(' ')) + " takes no value";
-  return text;
+  const std::string word = unknown_word(app), of = &command == &app ? "" : path_of(command) + " ";
+  if (const std::string removed = was_removed(of + word); !word.empty() && !removed.empty())
+    return removed;
+  const std::string sentence = sentence_of(app, error.what());
+  const bool may_be_setting = word.starts_with("--") && sentence.ends_with("'" + word + "'") &&
+                              command.get_option_no_throw("--set") != nullptr;
+  return sentence + (may_be_setting ? did_you_mean_setting(word) : "");
 }
 
 int say(int code, const std::string& sentence) {
@@ -141,7 +106,7 @@ int say(int code, const std::string& sentence) {
 
 int usage_error(const CLI::App& app, const std::string& sentence) {
   say(kUsage, sentence);
-  std::fprintf(stderr, "Try '%s --help'.\n", words(chosen(app)).c_str());
+  std::fprintf(stderr, "Try '%s --help'.\n", path_of(chosen(app), true).c_str());
   return kUsage;
 }
 

@@ -40,6 +40,10 @@ class InterruptedRun : public Interrupted {
   const std::string text;
 };
 
+inline void end_if_interrupted() {
+  if (interrupt_requested()) throw Interrupted();
+}
+
 struct Failure {
   int code = kUnforeseen;
   std::string text;

@@ -60,6 +60,12 @@ void Flags::needs(const std::string& flag, const std::string& other) {
   command_.get_option(flag)->needs(command_.get_option(other));
 }
 
+void Flags::excludes(const std::string& flag, const std::string& other) {
+  command_.get_option(flag)->excludes(command_.get_option(other));
+}
+
+void Flags::required(const std::string& argument) { command_.get_option(argument)->required(); }
+
 void Flags::footer(const std::string& text) { command_.footer(text); }
 
 }  // namespace zl::cli

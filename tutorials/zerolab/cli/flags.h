@@ -50,6 +50,10 @@ class Flags {
   }
   // The first flag has no effect without the second.
   void needs(const std::string& flag, const std::string& other);
+  // They contradict each other.
+  void excludes(const std::string& flag, const std::string& other);
+  // An argument that must be given.
+  void required(const std::string& argument);
   // The text below the flags in --help.
   void footer(const std::string& text);
 

@@ -11,9 +11,7 @@ namespace zl::cli {
 
 // "; did you mean '--steps'?" if a known word is close to `word` or begins with it, else "".
 inline std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
-  std::string found = nearest_name(word, known);
-  for (const std::string& candidate : known)
-    if (found.empty() && word.size() > 3 && candidate.starts_with(word)) found = candidate;
+  const std::string found = nearest_name(word, known);
   return found.empty() ? "" : "; did you mean '" + found + "'?";
 }
 

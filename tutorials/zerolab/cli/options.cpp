@@ -71,8 +71,6 @@ double read_timeout(const std::string& text) {
   return seconds;
 }
 
-const char* offload(const std::string& text) { return name(read_offload(text)); }
-
 void add_run(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Run";
@@ -81,8 +79,7 @@ void add_run(Shared add) {
   add.key(runs, "--seed", "S", "zerolab.seed", read_seed,
           "seed of initial values, --shuffle and samples (default 1337)");
   add(models | kernels, "--precision", "TYPE", o.source.precision, read_precision,
-      "type of weights and activations: fp32, bf16 or fp16 (default fp32)\f"
-      "The last two keep fp32 master weights, 2+2+12 bytes per parameter.");
+      "type of weights and activations: fp32, bf16 or fp16 (default fp32)");
   add(models, "--config", "FILE", o.source.file, read_name,
       "a DeepSpeed JSON file; 'zerolab config' checks and explains it");
   if (add.has(models))
@@ -95,72 +92,46 @@ void add_run(Shared add) {
   add.key(models, "--reproducible", "zerolab.reproducible",
           "the same bits for all numbers of ranks N and of micro-batches per step A\n"
           "with the same N × A\f"
-          "Gradients are added one after another in fp32, which costs memory and traffic\n"
-          "('zerolab plan' says how much)");
+          "by adding one after another in fp32, which takes more memory and traffic");
   add.key(models | more, "--separate-master", "zerolab.separate_master",
           "keep an fp32 copy of the weights: 20 bytes per parameter, not 16");
-  add.key(models | more, "--offload", "WHERE", "zero_optimization.offload_optimizer.device",
-          offload,
-          "optimizer state in host memory (cpu), in a file (nvme), or none of it (none): key\n"
-          "zero_optimization.offload_optimizer.device; the bits stay the same");
-  add(models | more, "--nvme-path", "DIR", o.nvme_path, read_name,
-      "the folder of nvme's file, which has no name and ends with the run; choose a fast\n"
-      "local disk. Its space is taken before the first step");
-  add.key(models | more, "--offload-param", "WHERE", "zero_optimization.offload_param.device",
-          offload,
-          "parameter shards of stage 3 in host memory (cpu), in a file (nvme) or on the device\n"
-          "(none): key zero_optimization.offload_param.device; the bits stay the same");
 }
 
 void add_ranks(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Ranks";
   add(runs | step | comm, "--ranks", "N", o.ranks, count_within(1, 64),
-      "number of ranks, 1 to 64, threads of this process (train: 1, else 4)\f"
-      "Not for ranks that a launcher starts: the launcher sets their number");
+      "number of ranks, 1 to 64, threads of this process (train: 1, else 4)");
   add(all & ~plan, "--device", "WHERE", o.device, read_device,
       "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\f"
-      "With several GPUs, rank r uses GPU r modulo their number; ranks may share one.\n"
-      "reference: the CPU, by kernels in their textbook form (tensor/reference); slow.");
+      "or reference: the CPU, by kernels in their textbook form");
   add(models | comm, "--backend", "HOW", o.backend,
       word<RunOptions::BackendWish>({"auto", "threads", "nccl", "mpi"}),
       "how ranks communicate: threads, nccl, mpi or auto (default auto)\f"
-      "threads read each other's memory; nccl: processes, one GPU per rank; mpi: processes on\n"
-      "CPUs; auto: threads, unless a launcher started processes: mpirun, srun, torchrun or\n"
-      "zerolab launch. In plan auto means threads, and nccl implies --as cuda; nccl and mpi\n"
-      "add in rank order through scratch memory");
+      "auto: threads, unless mpirun, srun, torchrun or zerolab launch started processes");
   add(models, "--device-memory", "SIZE", o.device_memory, read_size,
       "memory limit of each rank, such as 64MiB; beyond it: exit code 3");
   add(models | more, "--host-memory", "SIZE", o.host_memory, read_size,
-      "limit of the host memory of each rank, which offload_optimizer and offload_param use\n"
-      "(default none)");
+      "the same for host memory, which offload_optimizer and offload_param use");
   add((runs | step | kernels) | more, "--tf32", o.tf32,
       "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster");
   add(models | kernels | more, "--threads", "N", o.threads, count_within(1, kMostComputeThreads),
-      "on the CPU, compute each rank's kernels on N threads, with the same bits for every N\n"
-      "(default 1; OMP_NUM_THREADS has no effect)");
+      "on the CPU, compute each rank's kernels on N threads, with the same bits (default 1)");
   add(runs | step | more, "--check", o.check,
       "processes compare their collectives in every step, not only in the first two");
   add(runs | step | comm | more, "--timeout", "S", o.timeout, read_timeout,
       "seconds that a rank waits for the others; 0: no limit (default 60)");
   add(runs | plan | more, "--ranks-per-node", "X", o.source.ranks_per_node,
       count_within(1, 1 << 20),
-      "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node; must divide --ranks\n"
+      "for zero3_hpz, zero3_qgz and hsdp: X consecutive ranks are a node\n"
       "(default: half of --ranks if that is even and above 2; else required)");
   add(runs | plan | more, "--replicas", "R", o.source.replicas, count_within(1, 1 << 20),
-      "for hsdp: R groups of consecutive ranks, each with one full copy of the state; must\n"
-      "divide --ranks (default: one per node)");
-}
-
-void add_link(Shared add) {
+      "for hsdp: R groups of ranks, each with all of the state (default: one per node)");
   add.heading = "Simulated link, for ranks that are threads on the CPU";
-  add(runs | more, "--link-bandwidth", "RATE", add.o.link.bandwidth, read_rate,
-      "no rank sends faster than this, such as 100MB/s or 10Gbit/s (default: no limit). Calls\n"
-      "take longer and bits stay. Compare step times with and without\n"
-      "--set zero_optimization.overlap_comm=true: that hides communication behind backward");
-  add(runs | more, "--link-latency", "TIME", add.o.link.latency, read_time,
-      "each call takes at least this long, such as 50us or 2ms; larger buckets then pay it\n"
-      "less often (default 0)");
+  add(runs | more, "--link-bandwidth", "RATE", o.link.bandwidth, read_rate,
+      "no rank sends faster than this, such as 100MB/s or 10Gbit/s (default: no limit)");
+  add(runs | more, "--link-latency", "TIME", o.link.latency, read_time,
+      "each call takes at least this long, such as 50us or 2ms (default 0)");
 }
 
 void add_model_and_data(Shared add) {
@@ -171,8 +142,7 @@ void add_model_and_data(Shared add) {
       [](const std::string& text) { return gpt_names()[choose(text, gpt_names())]; },
       "tiny, small, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default small)");
   add(models, "--init-from", "FILE", o.init_from, read_name,
-      "weights to start from: safetensors, their folder, or llm.c's .bin\f"
-      "The file may be an index. They give the sizes. With --resume a checkpoint's weights win");
+      "weights to start from: safetensors, their folder, or llm.c's .bin");
   add(models | kernels | more, "--n-layer", "N", o.n_layer, count_within(),
       "transformer blocks (bench kernels: 1)");
   add(models | more, "--n-head", "N", o.n_head, count_within(),
@@ -195,23 +165,22 @@ void add_checkpoints_and_output(Shared add) {
   add.heading = "Checkpoints";
   add(train | plan, "--save-every", "K", c.save_every, count_within(),
       "save a checkpoint every K steps, and after the last one");
-  if (add.has(train))
-    add.flags.value(
-        "--resume", "DIR",
-        "go on from the newest checkpoint in DIR, or from DIR/step-00000100\f"
-        "Begin at the start if there is none yet (default of DIR: that of --out)",
-        [&o](const std::string& text) { o.resume = text; }, Flags::Takes::optional);
   add(train | plan | more, "--checkpoint-writes", "HOW", c.writes,
       word<CheckpointWrites>({"wait", "still", "snapshot"}),
-      "wait: training waits; still: a thread writes while the next step's forward and\n"
-      "backward passes run; snapshot: it writes a copy in host memory (default wait)");
+      "wait: training waits; still: a thread writes during the next step's forward and\n"
+      "backward passes; snapshot: it writes a copy in host memory (default wait)");
+  if (add.has(train | plan)) add.flags.needs("--checkpoint-writes", "--save-every");
   add(train | more, "--keep", "M", c.keep, count_within(),
       "keep the M newest checkpoints (default 3)");
   add(train | more, "--new-data", c.new_data,
       "resume although the checkpoint was made with other data");
-  if (add.has(train | plan)) add.flags.needs("--checkpoint-writes", "--save-every");
   if (add.has(train)) {
     add.flags.needs("--keep", "--save-every");
+    add.flags.value(
+        "--resume", "DIR",
+        "go on from the newest checkpoint in DIR (default: that of --out), or from\n"
+        "DIR/step-00000100; where there is none yet, begin at the start",
+        [&o](const std::string& text) { o.resume = text; }, Flags::Takes::optional);
     add.flags.needs("--new-data", "--resume");
   }
   add.heading = "Output";
@@ -224,8 +193,7 @@ void add_checkpoints_and_output(Shared add) {
 void add_shared_flags(Flags& flags, RunOptions& options) {
   options.command = flags.command();
   options.source.several_stages = options.command != "train";
-  for (const auto add :
-       {add_run, add_ranks, add_link, add_model_and_data, add_checkpoints_and_output})
+  for (const auto add : {add_run, add_ranks, add_model_and_data, add_checkpoints_and_output})
     add({flags, options});
 }
 
@@ -283,18 +251,12 @@ StageKind read_stage(const std::string& text) {
   if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
   std::vector<std::string> names;
   for (const StageKind kind : all_stages()) names.push_back(name(kind));
-  require_input(text.size() != 1, "'", text, "' is none of ", CLI::detail::join(names, ", "),
-                " (or 0 to 3)");
   return all_stages()[choose(text, names)];
 }
 
 Dtype read_precision(const std::string& text) {
   constexpr Dtype types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
   return types[choose(text, {"fp32", "bf16", "fp16"})];
-}
-
-OffloadDevice read_offload(const std::string& text) {
-  return OffloadDevice(choose(text, {"none", "cpu", "nvme"}));
 }
 
 std::vector<StageKind> read_stages(const std::string& text, std::vector<const Preset*>* presets) {

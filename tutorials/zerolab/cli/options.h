@@ -18,9 +18,8 @@ namespace zl::cli {
 // A flag that was not given is empty or has the default below. Settings that a configuration can
 // have too are in `source`.
 struct RunOptions {
-  std::string command;    // "train"
-  ConfigSource source;    // its ranks are set later
-  std::string nvme_path;  // "": not given; for each device of `source` that is nvme
+  std::string command;  // "train"
+  ConfigSource source;  // its ranks are set later
   std::optional<int> ranks;
   int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
   double timeout = 60;                         // [s]; 0: none
@@ -60,7 +59,6 @@ RunOptions::DeviceWish read_device(const std::string& text);
 // "zero2" or "2". Throws InputError with the list otherwise, as the next two do.
 StageKind read_stage(const std::string& text);
 Dtype read_precision(const std::string& text);  // "bf16"
-OffloadDevice read_offload(const std::string& text);
 // "zero1,zero3": a list of them, returned in the order of the stages without doubles; or "all".
 // Names of presets go to `presets`; without it they are errors.
 std::vector<StageKind> read_stages(const std::string& text,

@@ -13,13 +13,6 @@ constexpr int kLines = 20;      // of a run without a terminal
 constexpr size_t kRecent = 20;  // steps that the speed is a mean of
 constexpr std::chrono::milliseconds kRedraw{100};
 
-// The smallest of 1, 2, 5, 10, 20, … that makes at most kLines lines.
-int64_t lines_every(int64_t steps) {
-  for (int64_t power = 1;; power *= 10)
-    for (const int64_t every : {power, 2 * power, 5 * power})
-      if ((steps + every - 1) / every <= kLines) return every;
-}
-
 std::string fixed(const char* pattern, double value) {
   return std::isfinite(value) ? format(pattern, value) : "-";
 }
@@ -31,11 +24,11 @@ void print(const std::string& text) {
 
 }  // namespace
 
-Progress::Progress(int64_t steps, const std::string& label, bool quiet)
+Progress::Progress(int64_t steps, bool quiet, const std::string& label)
     : terminal_(standard_error(Color::automatic)),
       quiet_(quiet),
       steps_(steps),
-      every_(lines_every(steps)),
+      every_(std::max<int64_t>(1, (steps + kLines - 1) / kLines)),
       label_(label.empty() ? "" : label + " ") {}
 
 Progress::~Progress() {
@@ -51,8 +44,6 @@ std::string Progress::eta(double done, double left) const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   return done > 0 && left > 0 ? ", ETA " + short_time(seconds / done * left) : "";
 }
-
-bool Progress::drawn_just_now() const { return Clock::now() - drawn_ < kRedraw; }
 
 void Progress::draw(const std::string& line) {
   if (!terminal_.rewrites) return print(line + "\n");
@@ -87,7 +78,8 @@ void Progress::step(const StepRecord& record) {
              found->in_sum ? ", in the sum over ranks or micro-batches" : "",
              record.skipped ? "; no rank made this step" : "",
              record.loss_scale ? str("; loss scale ", *record.loss_scale) : ""));
-  const bool shown = terminal_.rewrites ? !drawn_just_now() : record.step % every_ == 0;
+  const bool shown =
+      terminal_.rewrites ? Clock::now() - drawn_ >= kRedraw : record.step % every_ == 0;
   if (!shown && record.step != before_ + 1 && record.step != steps_ && !record.eval_loss) return;
   double tokens = 0, seconds = 0;
   for (const StepRecord& r : recent_) tokens += double(r.tokens), seconds += r.seconds;

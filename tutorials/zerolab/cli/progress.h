@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <concepts>
 #include <deque>
 #include <string>
 
@@ -14,10 +13,9 @@ namespace zl::cli {
 
 class Progress {
  public:
-  // Over training steps, or `steps` other pieces of work. `label` begins each line of a step, such
-  // as the stage that runs; it may be empty. Prints nothing about pieces of work if `quiet`.
-  explicit Progress(int64_t steps, const std::string& label = "", bool quiet = false);
-  Progress(int64_t items, std::same_as<bool> auto quiet) : Progress(items, "", quiet) {}
+  // Over training steps, or `steps` other pieces of work, about which it prints nothing if `quiet`.
+  // `label` begins each line of a step, such as the stage that runs; it may be empty.
+  explicit Progress(int64_t steps, bool quiet = false, const std::string& label = "");
   ~Progress();  // leaves the cursor at the start of a line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -33,7 +31,6 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   void draw(const std::string& line);
   std::string eta(double done, double left) const;  // ", ETA 4s" or ""
-  bool drawn_just_now() const;
 
   Terminal terminal_;
   bool quiet_ = false;

@@ -26,9 +26,11 @@ struct NumberUnit {
 };
 
 // A number without sign, such as "7.5e9", times the factor of the unit behind it. Throws InputError
-// that ends with `wrong`, such as "is not a size", if the text is something else.
+// that ends with `wrong`, such as "is not a size", if the text is something else, or the number is
+// not within `least` and `most`.
 inline long double read_scaled(std::string_view text, std::span<const NumberUnit> units,
-                               const char* wrong) {
+                               const char* wrong, long double least = 0,
+                               long double most = std::numeric_limits<long double>::infinity()) {
   const char* const last = text.data() + text.size();
   long double value = 0;
   const auto [end, error] = std::from_chars(text.data(), last, value);
@@ -38,7 +40,8 @@ inline long double read_scaled(std::string_view text, std::span<const NumberUnit
       if (name == std::string_view(end, size_t(last - end))) {
         const long double scaled = value * factor, whole = std::round(scaled);
         // 2.3M is not exact in binary, but means a whole number.
-        return std::abs(scaled - whole) <= scaled * 0x1p-62L ? whole : scaled;
+        value = std::abs(scaled - whole) <= scaled * 0x1p-62L ? whole : scaled;
+        if (least <= value && value <= most) return value;
       }
   throw InputError(str("'", text, "' ", wrong));
 }
@@ -67,43 +70,35 @@ inline constexpr NumberUnit kByteUnits[] = {
     {"TiB", 0x1p40L}, {"kB", 1e3L},     {"KB", 1e3L},     {"MB", 1e6L},     {"GB", 1e9L},
     {"TB", 1e12L},    {"Mbit", 125e3L}, {"Gbit", 125e6L}};  // the last two: of rates
 
-// "64MiB", "64MB", "1.5GiB", "1000000", "512B" in bytes, rounded down; at least 1.
+// "64MiB", "64MB", "1.5GiB", "1000000", "512B" in bytes, rounded down; from 1 to 2^63 - 1.
 inline int64_t read_size(std::string_view text) {
-  const long double value = read_scaled(
+  return int64_t(read_scaled(
       text, std::span(kByteUnits).first(11),
-      "is not a size; write bytes or a unit: KiB to TiB (of 1,024), kB to TB (of 1,000)");
-  require_input(value >= 1 && value < 0x1p63L, "'", text, "' is not within 1 and 2^63 - 1 bytes");
-  return int64_t(value);
+      "is not a size; write bytes or a unit: KiB to TiB (of 1,024), kB to TB (of 1,000)", 1,
+      0x1p63L - 1));
 }
 
-// "100MB/s", "1GiB", "10Gbit/s" in bytes per second; more than 0.
+// "100MB/s", "1GiB", "10Gbit/s" in bytes per second; at least 1.
 inline double read_rate(std::string_view text) {
-  constexpr const char* wrong =
-      "is not a rate; write a number and a unit, such as 100MB/s, 1GiB/s or 10Gbit/s";
-  const size_t amount = text.size() - (text.ends_with("/s") ? 2 : 0);
-  const long double value =
-      read_scaled(text.substr(0, amount), std::span(kByteUnits).subspan(1), wrong);
-  require_input(value > 0 && value < 1e18L, "'", text, "' ", wrong);
-  return double(value);
+  text.remove_suffix(text.ends_with("/s") ? 2 : 0);
+  return double(read_scaled(
+      text, std::span(kByteUnits).subspan(1),
+      "is not a rate; write a number and a unit, such as 100MB/s, 1GiB/s or 10Gbit/s", 1, 1e18L));
 }
 
 // "50us", "2ms", "1.5s" in seconds, up to an hour.
 inline double read_time(std::string_view text) {
   constexpr NumberUnit units[] = {{"ns", 1e-9L}, {"us", 1e-6L}, {"ms", 1e-3L}, {"s", 1}};
-  if (text == "0") return 0;
-  const long double value =
-      read_scaled(text, units, "is not a time; write a number and a unit, such as 50us, 2ms or 1s");
-  require_input(value <= 3600, "'", text, "' is more than an hour");
-  return double(value);
+  constexpr const char* wrong =
+      "is not a time up to an hour; write a number and a unit, such as 50us, 2ms or 1s";
+  return text == "0" ? 0 : double(read_scaled(text, units, wrong, 0, 3600));
 }
 
 // A finite number from 0 up: "0.8", "1e-3".
 inline double read_real(std::string_view text) {
   constexpr NumberUnit units[] = {{"", 1}};
-  constexpr const char* wrong = "is not a number from 0 up";
-  const auto value = double(read_scaled(text, units, wrong));
-  require_input(std::isfinite(value), "'", text, "' ", wrong);
-  return value;
+  return double(
+      read_scaled(text, units, "is not a number from 0 up", 0, std::numeric_limits<double>::max()));
 }
 
 // A seed: a whole number up to 2^64 - 1, or a count.

@@ -13,8 +13,7 @@ namespace zl::cli {
 inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"draw", "the pictures are SVG files below tutorials/, edited by hand"},
     {"--color", "lines are plain; NO_COLOR=1 leaves colour out of what launch prints"},
-    {"train --memory-snapshot", "use '--trace FILE', whose timeline shows each rank's memory"},
-    {"compare --memory-snapshot", "use 'train --trace FILE', which shows each rank's memory"},
+    {"--memory-snapshot", "use 'train --trace FILE', whose timeline shows each rank's memory"},
     {"compare --trace", "use 'zerolab train --stage STAGE --trace FILE'"},
     {"config init", "copy the file of tutorials/reference/configuration.md"},
     {"plan --buffers", "use '--stages deepspeed-2', whose formulas count its bucket"},
@@ -44,7 +43,11 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
      "use 'zerolab plan --stages LIST', which predicts systems as they are shipped"},
     {"bench step --profile",
      "use 'zerolab bench kernels --n-layer L', which times the same kernels"},
-    {"plan --stragglers-seed", "--stragglers takes the same numbers in each run"}};
+    {"plan --stragglers-seed", "--stragglers takes the same numbers in each run"},
+    {"--offload", "use '--set zero_optimization.offload_optimizer.device=cpu', or nvme"},
+    {"--offload-param", "use '--set zero_optimization.offload_param.device=cpu', or nvme"},
+    {"--nvme-path", "use '--set zero_optimization.offload_optimizer.nvme_path=DIR'"},
+    {"data synth", "'train --data FILE' takes any text"}};
 
 // "'bench disk' was removed; use …", or "".
 inline std::string was_removed(std::string_view command) {

@@ -63,7 +63,7 @@ int compare(CompareOptions options) {
             page.at_start(training);
             if (training.comm().rank() > 0) return;
             running = training.spec().engine.stage;
-            if (!options.quiet) progress.emplace(setup.spec.steps, name(*running));
+            if (!options.quiet) progress.emplace(setup.spec.steps, false, name(*running));
           },
       .after_step = [&](Trainer& training) { page.after_step(training); },
       .on_step =
@@ -97,20 +97,16 @@ Examples:
 Exit codes: 0 all equal and as predicted, 1 not so, 2 usage, 3 no stage fits, 4 communication)"
     "\f"
     R"(
-The two pairs differ by rounding because they sum in different orders. With several micro-batches
-zero2 and zero3 run together, and the gradient of each stage's first step must be within rounding of
-ddp's. Activations, workspace and the total are compared with a dry run. Ψ is the number of
-parameters, N the number of ranks. See tutorials/reference/variants.md.
-With overlap_comm, prefetch or a simulated link, the table says how much of the communication is
-hidden behind computation, and how much is exposed.
-With --reproducible the four stages promise the same bits whatever N and A are, as long as N × A is
-the same: the losses and weights_hash of --json then are equal, too.
+The two pairs differ by rounding because they sum in different orders; the gradient of each stage's
+first step must be within rounding of ddp's. Activations, workspace and the total are compared with
+a dry run. With overlap_comm, prefetch or a simulated link, the table says how much communication is
+hidden behind computation. With --reproducible all stages promise the same bits as long as N × A is
+the same. See tutorials/reference/variants.md.
 
 More examples:
   zerolab compare --set gradient_accumulation_steps=4 --baseline runs/a/compare.json
   zerolab compare --ranks 2 --set zerolab.as=deepspeed-1
   zerolab compare --ranks 2 --link-bandwidth 100MB/s --set zero_optimization.overlap_comm=true
-  zerolab compare --reproducible --ranks 3 --set gradient_accumulation_steps=2 --json
 
 Other exit codes: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C, 143 SIGTERM)";
 
@@ -126,8 +122,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_shared_flags(flags, options);
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for report.html, report.json and compare.json (default: none)\f"
-             "It must not hold a run",
+             "new folder for report.html, report.json and compare.json (default: none)",
              options.out);
   flags.name("--baseline", "FILE", "compare.json of an earlier run that the results must equal",
              options.baseline);

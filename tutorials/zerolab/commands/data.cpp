@@ -1,4 +1,4 @@
-// zerolab data: describes training data, and writes text of known entropy.
+// zerolab data: describes training data.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -6,15 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/data/corpus.h"
-#include "nn/data/markov.h"
 #include "nn/data/token_data.h"
 #include "nn/gpt.h"
 #include "stages/train/trainer.h"
-#include "tensor/io/file_calls.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
-#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
@@ -22,36 +19,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostTokens = 10'000'000'000;  // a typing error fills no disk
-
 constexpr const char* kDataFooter =
     R"(A name that ends in .bin holds tokens: llm.c's format if it starts with 20240520, else uint16
 as nanoGPT writes them. Any other file is text, and its bytes are the tokens (vocabulary 256).
-A file of n tokens has (n - 1) / T windows of T inputs and T targets; --eval-every holds out the
-last tenth. The frequency entropy [nats] is the loss of a model that knows only how frequent each
-token is.
+The frequency entropy [nats] is the loss of a model that only knows how frequent each token is.
 
   zerolab data info 'fineweb_train_*.bin' --block-size 1024 --json)";
 
-constexpr const char* kSynthFooter =
-    R"(A Markov source over 8 symbols: each symbol depends on the one before it only. The lowest
-loss that a model can reach is the entropy of the source [nats per token]. OUT is text; a name that
-ends in .bin gets uint16 tokens. The same seed writes the same file, a shorter one its beginning.
-
-  zerolab data synth synth.txt --tokens 1e6 --seed 1)";
-
 struct DataOptions {
   std::string file;
-  int64_t block_size = GptConfig().block_size, tokens = 1'000'000;
-  uint64_t seed = 1337;
-  bool json = false, force = false;
+  int64_t block_size = GptConfig().block_size;
+  bool json = false;
 };
 
 // Adds how often each token occurs in the file.
 void count_tokens(const TokenData& data, int file, std::vector<int64_t>& counts) {
   std::vector<int32_t> chunk(1 << 16);
   for (int64_t first = 0, n = data.file_tokens(file); first < n; first += std::ssize(chunk)) {
-    if (interrupt_requested()) throw Interrupted();
+    end_if_interrupted();
     chunk.resize(size_t(std::min(n - first, std::ssize(chunk))));
     data.read(file, first, chunk);
     for (const int32_t token : chunk) {
@@ -104,38 +89,11 @@ int info(const DataOptions& options) {
   return kFine;
 }
 
-int synth(const DataOptions& options) {
-  if (options.file.empty()) throw UsageError("which file? write: zerolab data synth OUT");
-  const size_t width = options.file.ends_with(".bin") ? 2 : 1;  // [B] little-endian tokens
-  const MarkovSource source(options.seed);
-  OutputFile out(options.file, "", options.force);
-  out.write([&](const std::string& temporary) {
-    PendingFile file(temporary);
-    source.generate(options.tokens, [&](std::string_view symbols) {
-      if (interrupt_requested()) throw Interrupted();
-      std::string bytes(width * symbols.size(), '\0');
-      for (size_t i = 0; i < symbols.size(); ++i) bytes[width * i] = symbols[i];
-      file.write(bytes.data(), bytes.size());
-    });
-    file.commit();
-  });
-  out.commit();
-  print_document(Json{{"schema", 1},
-                      {"command", "data synth"},
-                      {"out", options.file},
-                      {"tokens", options.tokens},
-                      {"seed", options.seed},
-                      {"symbols", MarkovSource::kSymbols},
-                      {"entropy", source.entropy()}},
-                 options.json);
-  return kFine;
-}
-
 }  // namespace
 
 void add_data(CLI::App& app, Invocation& invocation) {
   static DataOptions options;
-  CLI::App& data = *app.add_subcommand("data", "describe training data, or write synthetic data");
+  CLI::App& data = *app.add_subcommand("data", "describe training data");
   data.require_subcommand(1);
 
   Flags flags(data, invocation, "info", "files, tokens, vocabulary and windows",
@@ -146,17 +104,6 @@ void add_data(CLI::App& app, Invocation& invocation) {
             "tokens of a sequence (default 128)");
   flags.toggle("--json", "print one JSON document instead of text", options.json);
   flags.footer(kDataFooter);
-
-  Flags more(data, invocation, "synth", "write text of known entropy",
-             [] { return synth(options); });
-  more.name("OUT", "", "the file to write; it must not exist", options.file);
-  more.add("--tokens", "N", options.tokens, count_within(2, kMostTokens),
-           "length, such as 200000 or 1e6 (default 1e6)");
-  more.add("--seed", "S", options.seed, read_seed,
-           "seed of the source and the text (default 1337)");
-  more.toggle("--force", "replace OUT if it exists", options.force);
-  more.toggle("--json", "print one JSON document instead of text", options.json);
-  more.footer(kSynthFooter);
 }
 
 }  // namespace zl::cli

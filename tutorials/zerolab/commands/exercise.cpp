@@ -11,7 +11,6 @@
 #include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/json_output.h"
-#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -26,10 +25,9 @@ using Json = nlohmann::ordered_json;
 constexpr SmallFile kExerciseFile{"exercise", 1 << 20};
 
 constexpr const char* kStartFooter =
-    R"(Copies two files into DIR, which is created if needed: NN_name.md, the task, and NN_name.cpp,
-the file to complete. No file is replaced.
-
-Exit codes: 0 fine, 2 usage, or a file is there already, 74 a file could not be written)";
+    "Copies NN_name.md, the task, and NN_name.cpp, the file to complete, into DIR, which is "
+    "created\n"
+    "if needed. No file is replaced.";
 
 struct ExerciseCommand {
   std::string which, folder;
@@ -64,8 +62,6 @@ int list(const ExerciseCommand& command) {
 }
 
 int start(const ExerciseCommand& command) {
-  if (command.which.empty() || command.folder.empty())
-    throw UsageError("which exercise, into which folder? write: zerolab exercise start NN DIR");
   const exercises::Toolchain toolchain = find_toolchain();
   const Exercise exercise = find_exercise(command.which, toolchain);
   const std::string from = toolchain.exercises + "/" + exercise.name + "/";
@@ -80,11 +76,9 @@ int start(const ExerciseCommand& command) {
   if (!fs::is_directory(folder, error) && !fs::create_directory(folder, error) && error)
     throw OutputError(
         str("the folder '", command.folder, "' cannot be created: ", error.message()));
-  OutputFile task_out(task, "", false), file_out(file, "", false);
-  task_out.write_text(read_small_file(from + "task.md", kExerciseFile));
-  file_out.write_text(read_small_file(from + "start.cpp", kExerciseFile));
-  task_out.commit();
-  file_out.commit();
+  for (const auto& [to, name] : {std::pair(task, "task.md"), {file, "start.cpp"}})
+    if (!fs::copy_file(from + name, to, error))
+      throw OutputError(str("'", to, "' cannot be written: ", error.message()));
   const std::string next =
       exercise_command("check " + two_digits(exercise) + " " + shell_word(command.folder));
   std::printf("%s\n  %s  the task: read it first\n  %s  the file to complete\nnext: %s\n",
@@ -106,8 +100,6 @@ std::vector<std::string> hints_of(const std::string& page) {
 }
 
 int hint(const ExerciseCommand& command) {
-  if (command.which.empty())
-    throw UsageError("a hint for which exercise? write: zerolab exercise hint NN");
   const Exercise exercise = find_exercise(command.which, find_toolchain());
   const std::string file = hints_file(exercise), number = two_digits(exercise);
   require_input(!file.empty(), "the hints of exercise ", number,
@@ -138,6 +130,8 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
               [command] { return start(*command); });
   begin.name("NN", "", kWhich, command->which);
   begin.name("DIR", "", "the folder that gets the files", command->folder);
+  begin.required("NN");
+  begin.required("DIR");
   begin.footer(kStartFooter);
 
   add_exercise_check(exercise, invocation);
@@ -146,6 +140,7 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
   help.name("NN", "", kWhich, command->which);
   help.value("K", "", "which of its hints (default 1)",
              [command](const auto& text) { command->hint = read_count(text, 1); });
+  help.required("NN");
   help.footer(
       "Hints go from gentle to nearly the answer. Each one ends with the command for the next "
       "one.");

@@ -20,19 +20,14 @@ namespace zl::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using exercises::Exercise, exercises::Toolchain, exercises::Grade;
+using exercises::Exercise, exercises::Toolchain;
 
 constexpr const char* kExerciseCheckFooter =
-    R"(Compiles FILE and runs it against the checks of the exercise. Each check runs it in a
-separate process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes. A failed
-check skips the rest of its group; one of the first group skips all others.
-
---student derives sizes, ranks and data from the name. Without it they are others in each run.
-FILE may be the folder that holds NN_name.cpp, or one .cpp file. With --json, --gradescope or
---junit a file that is missing gets 0 points and the reason.
---all takes each subfolder of DIR as one student: its name is the ID, and it holds NN_name.cpp or
-one .cpp file. A file that is missing or refused gets 0 points and the reason, and grading goes on.
-The CSV file gets a row after each student, so that Ctrl-C keeps the rows that are finished.
+    R"(Compiles FILE, or the one .cpp file of the folder FILE, and runs each check of the exercise
+in a separate process, which may use 10 s, 2 GiB of memory and 64 MiB per file that it writes. A
+failed check skips the rest of its group; one of the first group skips all others. Without --student
+sizes, ranks and data are others in each run. --all takes each subfolder of DIR as a student, whose
+ID is its name. tutorials/exercises/README.md has the forms of results.
 
   zerolab exercise check 05                        05_zero1.cpp in this folder
   zerolab exercise check 06 work --step            event by event
@@ -46,25 +41,6 @@ struct CheckCommand {
   std::string device = "cpu";
   bool json = false, quiet = false, force = false, step = false;
 };
-
-void require_flags(const CheckCommand& command) {
-  const bool all = !command.all.empty(),
-             files = !command.gradescope.empty() || !command.junit.empty();
-  const bool odd = std::ranges::any_of(command.student, [](char c) { return iscntrl(c) != 0; });
-  const std::pair<bool, const char*> refused[] = {
-      {command.which.empty(), "which exercise? write: zerolab exercise check NN FILE"},
-      {odd, "--student: the ID has a line break or another control character; write it without"},
-      {all && command.csv.empty(), "--all needs --csv FILE, the file that gets the points"},
-      {all && (files || !command.file.empty() || !command.student.empty()),
-       "--all grades the files below DIR, whose names are the students, and writes --csv FILE; "
-       "leave out FILE, --student, --gradescope and --junit"},
-      {(all && (command.json || command.step)) || (command.json && command.step),
-       "--json, --step and --all show something else each; give one of them"},
-      {!all && !command.csv.empty(), "--csv has no effect without --all DIR"},
-      {!all && !files && command.force, "--force has no effect without a file to write"}};
-  for (const auto& [wrong, sentence] : refused)
-    if (wrong) throw UsageError(sentence);
-}
 
 exercises::GradeOptions grade_options(const CheckCommand& command, const std::string& student) {
   return {.seed = exercises::seed_of(student),
@@ -135,7 +111,7 @@ void write_file(const std::string& path, const std::string& text, bool force) {
 int check_one(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
   require_input(!command.step || exercise.records_events(),
                 "--step: the checks of this exercise record no events; those of 05, 06 and 07 do");
-  const Submission submission = submission_of(command, exercise);
+  Submission submission = submission_of(command, exercise);
   const bool missing = !submission.problem.empty();
   require_input(!missing || command.json || !command.gradescope.empty() || !command.junit.empty(),
                 submission.problem);
@@ -145,18 +121,17 @@ int check_one(const CheckCommand& command, const Exercise& exercise, const Toolc
   exercises::GradeOptions options = grade_options(command, command.student);
   Progress progress(int64_t(exercise.checks.size()) + 1, command.quiet);
   options.on_check = [&](const std::string& check) { progress.item(check); };
-  Grade grade;
+  exercises::Grade& grade = submission.grade;
   if (!missing) {
     progress.item("compiling " + printable_line(submission.file));
     grade = exercises::grade(exercise, submission.file, toolchain, options);
   }
   progress.clear();
-  const std::string json = grade_json(exercise, submission, grade);
+  const std::string json = grade_json(exercise, submission);
   write_file(command.gradescope, json, command.force);
-  write_file(command.junit, grade.results.empty() ? junit_without_checks(json) : grade.junit,
-             command.force);
-  std::fputs((command.json ? json : grade_text(json, next_command(command, exercise))).c_str(),
-             stdout);
+  write_file(command.junit, grade_junit(exercise, submission), command.force);
+  const std::string next = next_command(command, exercise);
+  std::fputs((command.json ? json : grade_text(exercise, submission, next)).c_str(), stdout);
   if (command.step && grade.first_failure() != nullptr)
     show_first_failure(exercise, grade, toolchain, options);
   else if (command.step)
@@ -183,40 +158,31 @@ std::vector<Submission> submissions_of(const std::string& folder, const std::str
 }
 
 // What the machine does not allow is thrown: it is no fault of a student.
-std::string grade_student(const CheckCommand& command, const Exercise& exercise,
-                          const Toolchain& toolchain, Submission submission) {
-  Grade grade;
-  try {
-    if (submission.problem.empty())
-      grade = exercises::grade(exercise, submission.file, toolchain,
-                               grade_options(command, submission.student));
-  } catch (const exercises::UnreadableFile& e) {
-    submission.problem = e.what();
-  }
-  return grade_json(exercise, submission, grade);
-}
-
 int check_class(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
-  const std::vector<Submission> all = submissions_of(command.all, file_name(exercise));
+  std::vector<Submission> all = submissions_of(command.all, file_name(exercise));
   const OutputFile writable(command.csv, "", command.force);  // or says early that it is not
   require_machine(command, toolchain);
   const std::string csv = printable_line(command.csv);
   Progress progress(int64_t(all.size()), command.quiet);
-  std::vector<std::string> grades;  // whose rows are in the CSV file
-  std::string text;                 // of that file
+  std::string text = csv_names(exercise);  // of the CSV file
+  size_t rows = 0, full = 0;
+  double points = 0;
   try {
-    for (const Submission& submission : all) {
-      progress.item(printable_line(submission.student));
-      if (interrupt_requested()) throw Interrupted();
-      const std::string grade = grade_student(command, exercise, toolchain, submission);
-      if (grades.empty()) text = csv_names(grade);
+    for (Submission& one : all) {
+      progress.item(printable_line(one.student));
+      end_if_interrupted();
+      if (one.problem.empty()) try {
+          const auto options = grade_options(command, one.student);
+          one.grade = exercises::grade(exercise, one.file, toolchain, options);
+        } catch (const exercises::UnreadableFile& e) {
+          one.problem = e.what();
+        }
       // The whole file again: a row that is in it stays, whatever happens later.
-      write_file(command.csv, text += csv_row(grade), command.force || !grades.empty());
-      grades.push_back(grade);
+      write_file(command.csv, text += csv_row(exercise, one), command.force || rows > 0);
+      ++rows, full += one.grade.passed(), points += one.grade.points();
     }
   } catch (...) {
     progress.clear();
-    const size_t rows = grades.size();
     const std::string kept =
         rows == 0 ? " was not written" : str(" has ", rows, " of ", all.size(), " rows");
     std::fprintf(stderr, "zerolab: grading ended at student '%s'; %s%s\n",
@@ -224,13 +190,13 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
     throw;
   }
   progress.clear();
-  std::printf("%s%s: %s, one per student\n", grades_text(grades).c_str(), csv.c_str(),
-              plural(int64_t(grades.size()), "row").c_str());
+  std::printf("%s, %zu with all points, mean %.1f\n%s: %s, one per student\n",
+              plural(int64_t(rows), "student").c_str(), full, points / double(rows), csv.c_str(),
+              plural(int64_t(rows), "row").c_str());
   return kFine;
 }
 
 int check(const CheckCommand& command) {
-  require_flags(command);
   const Toolchain toolchain = exercises::find_toolchain();
   const Exercise exercise = find_exercise(command.which, toolchain);
   return (command.all.empty() ? check_one : check_class)(command, exercise, toolchain);
@@ -245,7 +211,7 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.name("NN", "", "number or name of the exercise, such as 05", command->which);
   flags.name("FILE", "", "the file to grade (default: NN_name.cpp in this folder)", command->file);
   flags.name("--student", "ID", "sizes, ranks and data of this student", command->student);
-  flags.value("--device", "cpu|cuda", "where the checks compute (default cpu)",
+  flags.value("--device", "WHERE", "where the checks compute: cpu or cuda (default cpu)",
               [command](const auto& text) {
                 require_input(text == "cpu" || text == "cuda", "'", text,
                               "' is neither cpu nor cuda");
@@ -261,6 +227,12 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.group("A class");
   flags.name("--all", "DIR", "grade each subfolder of DIR", command->all);
   flags.name("--csv", "FILE", "the file that gets one row per student", command->csv);
+  flags.required("NN");
+  flags.needs("--all", "--csv");
+  flags.needs("--csv", "--all");
+  for (const char* of_one : {"FILE", "--student", "--gradescope", "--junit", "--json", "--step"})
+    flags.excludes("--all", of_one);
+  flags.excludes("--json", "--step");
   flags.footer(kExerciseCheckFooter);
 }
 

@@ -23,16 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExercisePackFooter =
-    R"(Packs the source tree from which this zerolab was built into one archive, whose top folder is
-zerolab, without Git's history, builds and hidden files. Solutions, tests, variants of the stages
-and pages that print solutions are left out; stages/zero1.cpp, zero2.cpp and zero3.cpp are replaced
-by the files that students complete, so that the tree builds. The archive's README.md ends with a
-list of what is left out. Catch2, which the judge needs, is added.
+    R"(Packs the source tree from which this zerolab was built, without Git's history, builds and
+hidden files, and Catch2, which the judge needs. Solutions, tests and pages that print solutions are
+left out, as the end of the archive's README.md says; files to complete replace the stages, so that
+the tree builds.
 
   zerolab exercise pack course.tar.gz
-  zerolab exercise pack teachers.tar.gz --with-solutions
-
-Exit codes: 0 fine, 2 usage, or the file exists, 74 the file could not be written)";
+  zerolab exercise pack teachers.tar.gz --with-solutions)";
 
 // Everything of the tree that students get, before kChanges; and what teachers get, too.
 constexpr const char* kParts[] = {
@@ -47,39 +44,33 @@ const std::set<std::string> kPackedExtensions = {".h",     ".cpp",  ".cu",  ".cm
                                                  ".md",    ".py",   ".txt", ".csv",   ".json",
                                                  ".slurm", ".html", ".js",  ".css",   ".svg"};
 
-// The only differences between the teacher's tree and the student's.
-struct Change {
-  const char* path;  // in which * is any part of a name
-  const char* by;    // the file that replaces it, or nullptr: it is left out
-  const char* reason;
-};
-constexpr Change kChanges[] = {
-    {"README.md", "tutorials/exercises/student.md", "the first page of a student"},
-    {"AGENTS.md", "tutorials/exercises/tutor.md", "asks AI tools to tutor and not to solve"},
-    {"stages/zero1.cpp", "tutorials/exercises/05_zero1/start.cpp", "solves exercise 05"},
-    {"stages/zero2.cpp", "tutorials/exercises/06_zero2/start.cpp", "solves exercise 06"},
-    {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp", "solves exercise 07"},
-    {"stages/variants/[hz]*", nullptr, "solve exercise 07"},
-    {"tutorials/04_*", nullptr, "the lesson's ring solves exercise 03"},
-    {"tutorials/06_*", nullptr, "the lesson prints zero1.cpp"},
-    {"tutorials/07_*", nullptr, "the lesson prints zero2.cpp"},
-    {"tutorials/08_*", nullptr, "the lesson prints zero3.cpp"},
-    {"tutorials/own_stage.cpp", nullptr, "solves exercise 07"},
-    {"tutorials/docs.*", nullptr, "make pages of the whole tree"},
-    {"tutorials/README.md", nullptr, "its tour leads through the solutions"},
-    {"tutorials/gdb/README.md", nullptr, "its example prints a line of zero1.cpp"},
-    {"tutorials/exercises/README.md", nullptr, "the teacher's guide"},
-    {"tutorials/exercises/instructor.md", nullptr, "the teacher's guide"},
-    {"tutorials/exercises/student.md", nullptr, "is README.md now"},
-    {"tests/", nullptr, "the tests of zerolab hold solutions"},
-    {"CONTRIBUTING.md", nullptr, "for developers of zerolab"},
-};
-constexpr Change kNoHints = {"tutorials/exercises/*/hints.md", nullptr, "the teacher keeps them"};
+// The only differences between the teacher's tree and the student's: files that replace others, and
+// what is left out; * is any part of a name.
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+const Pairs kReplaced = {{"README.md", "tutorials/exercises/student.md"},
+                         {"AGENTS.md", "tutorials/exercises/tutor.md"},
+                         {"stages/zero1.cpp", "tutorials/exercises/05_zero1/start.cpp"},
+                         {"stages/zero2.cpp", "tutorials/exercises/06_zero2/start.cpp"},
+                         {"stages/zero3.cpp", "tutorials/exercises/07_zero3/start.cpp"}};
+const Pairs kLeftOut = {{"stages/variants/[hz]*", "solve exercise 07"},
+                        {"tutorials/04_*", "the lesson's ring solves exercise 03"},
+                        {"tutorials/0[678]_*", "the lessons print zero1.cpp to zero3.cpp"},
+                        {"tutorials/own_stage.cpp", "solves exercise 07"},
+                        {"tutorials/docs.*", "make pages of the whole tree"},
+                        {"tutorials/README.md", "its tour leads through the solutions"},
+                        {"tutorials/gdb/README.md", "its example prints a line of zero1.cpp"},
+                        {"tutorials/exercises/README.md", "the teacher's guide"},
+                        {"tutorials/exercises/instructor.md", "the teacher's guide"},
+                        {"tutorials/exercises/student.md", "is README.md now"},
+                        {"tests/", "the tests of zerolab hold solutions"},
+                        {"CONTRIBUTING.md", "for developers of zerolab"}};
+const std::pair<std::string, std::string> kHints = {"tutorials/exercises/*/hints.md",
+                                                    "the teacher keeps them"};
 
 struct PackCommand {
   std::string out;
   bool force = false, no_hints = false, with_solutions = false;
-  std::vector<Change> changes = {};  // in the order in which they are listed
+  Pairs replaced = {}, left_out = {};
 };
 
 // The files of one archive, which are put into a folder first.
@@ -95,10 +86,9 @@ class Staging {
           fs::exists(source_ / "tutorials/exercises" / made.path().filename()))
         put(made.path() / "start.cpp",
             "tutorials/exercises" / made.path().filename() / "start.cpp");
-    for (const Change& change : command.changes)
-      if (change.by != nullptr)
-        put((fs::exists(tree_ / change.by) ? tree_ : source_) / change.by, change.path);
-    if (!command.changes.empty()) list_changes();
+    for (const auto& [path, by] : command.replaced)
+      put((fs::exists(tree_ / by) ? tree_ : source_) / by, path);
+    if (!command.with_solutions) list_what_is_left_out();
     put_catch2();
   }
   const std::string& folder() const { return folder_.path(); }
@@ -115,7 +105,7 @@ class Staging {
           str("'", from.string(), "' cannot be copied to '", to.string(), "': ", error.message()));
   }
 
-  // A file or a folder, without what the changes name.
+  // A file or a folder, without what is left out or replaced.
   void put_part(const fs::path& part) {
     require_input(fs::exists(part), "there is no ", part.string());
     if (!fs::is_directory(part)) return put_unchanged(part);
@@ -129,20 +119,22 @@ class Staging {
   }
   void put_unchanged(const fs::path& path) {
     const std::string relative = path.lexically_relative(source_);
-    if (std::ranges::none_of(command_.changes, [&](const Change& change) {
-          return fnmatch(change.path, relative.c_str(), 0) == 0;
-        }))
+    const auto names_it = [&](const auto& change) {
+      return fnmatch(change.first.c_str(), relative.c_str(), 0) == 0;
+    };
+    if (std::ranges::none_of(command_.replaced, names_it) &&
+        std::ranges::none_of(command_.left_out, names_it))
       put(path, relative);
   }
 
   // At the end of the student's README.md.
-  void list_changes() {
+  void list_what_is_left_out() {
     std::ofstream readme(tree_ / "README.md", std::ios::app);
     readme << "\n## What this archive leaves out\n\n"
               "Pages, comments and `./zl help` also speak to people who have the whole tree. They "
               "name files that are not here:\n\n| left out | because |\n|---|---|\n";
-    for (const Change& change : command_.changes)
-      if (change.by == nullptr) readme << "| `" << change.path << "` | " << change.reason << " |\n";
+    for (const auto& [path, reason] : command_.left_out)
+      readme << "| `" << path << "` | " << reason << " |\n";
     readme << std::flush;
     if (!readme) throw OutputError(str("'", (tree_ / "README.md").string(), "' cannot be written"));
   }
@@ -187,9 +179,6 @@ void compress(const std::string& folder, const std::string& archive) {
 }
 
 int pack(PackCommand command) {
-  if (command.out.empty()) throw UsageError("which file? write: zerolab exercise pack OUT.tar.gz");
-  if (command.no_hints && command.with_solutions)
-    throw UsageError("--no-hints is for students, --with-solutions for teachers; leave one out");
   const exercises::Toolchain toolchain = exercises::find_toolchain();
   require_input(!toolchain.source.empty(),
                 "this zerolab is installed; an archive is made from the source tree: ./zl exercise "
@@ -197,21 +186,16 @@ int pack(PackCommand command) {
                 command.out);
   require_input(fs::exists(toolchain.source + "/tests"), toolchain.source,
                 " is a student's tree already; pack the teacher's");
-  if (!command.with_solutions) command.changes.assign(std::begin(kChanges), std::end(kChanges));
-  if (command.no_hints) command.changes.push_back(kNoHints);
+  if (!command.with_solutions) command.replaced = kReplaced, command.left_out = kLeftOut;
+  if (command.no_hints) command.left_out.push_back(kHints);
   OutputFile out(command.out, "", command.force);
   const Staging staging(command, toolchain);
   out.write([&](const std::string& temporary) { compress(staging.folder(), temporary); });
   out.commit();
   std::printf("%s: %zu files, %s\n", printable(command.out).c_str(), staging.files(),
               human_bytes(int64_t(fs::file_size(command.out))).c_str());
-  for (const Change& change : command.changes)
-    std::printf("  %-9s %-31s %s\n", change.by != nullptr ? "replaced" : "left out", change.path,
-                change.reason);
-  std::printf("  %-9s %-31s %s\n", toolchain.catch2.empty() ? "missing" : "added", "deps/catch2",
-              toolchain.catch2.empty()
-                  ? "no Catch2 is here; students must install 3.4 or newer"
-                  : "Catch2, which the judge needs, for processors of this kind");
+  if (toolchain.catch2.empty())
+    std::puts("Catch2, which the judge needs, is not here; students must install 3.4 or newer");
   return kFine;
 }
 
@@ -227,6 +211,8 @@ void add_exercise_pack(CLI::App& exercise, Invocation& invocation) {
   flags.toggle("--with-solutions", "for teachers: the whole tree, with solutions and tests",
                command->with_solutions);
   flags.toggle("--force", "replace OUT.tar.gz if it exists", command->force);
+  flags.required("OUT.tar.gz");
+  flags.excludes("--no-hints", "--with-solutions");
   flags.footer(kExercisePackFooter);
 }
 

@@ -58,12 +58,9 @@ std::string become_program(const std::string& name, char** arguments) {
   const auto found = std::ranges::find(programs, name, &Program::command);
   if (found == std::end(programs) || found->add != nullptr) return "";
   const std::string needs = str("'", name, "' needs the program ");
-  std::error_code unknown;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  if (unknown)
-    return str(needs, found->name(), " beside this one, but /proc/self/exe, which says where that ",
-               "is, cannot be read: ", unknown.message());
-  const std::string program = std::filesystem::path(self).replace_filename(found->name());
+  std::error_code unknown;  // then exec fails
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  const std::string program = self.replace_filename(found->name());
   execv(program.c_str(), arguments);
   return str(needs, program, ", which cannot be started: ", std::strerror(errno),
              "; in the source tree './zl build' builds it, elsewhere install both programs");

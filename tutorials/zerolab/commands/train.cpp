@@ -27,20 +27,9 @@ constexpr int kTrainRanks = 1;
 struct TrainOptions : RunOptions {
   bool dry_run = false;
   std::optional<int64_t> sample;  // tokens
-  std::optional<std::string> prompt;
+  std::string prompt;
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
-};
-
-// Checks for an interrupt before each unit, for passes that have no other place to check.
-struct Interruptible : UnitObserver {
-  explicit Interruptible(UnitObserver& of_stage) : stage(of_stage) {}
-  void before_forward(Unit& u, bool recorded) override {
-    if (interrupt_requested()) throw Interrupted();
-    stage.before_forward(u, recorded);
-  }
-  void after_forward(Unit& u) override { stage.after_forward(u); }
-  UnitObserver& stage;
 };
 
 // The text sample at the end, checked before any time is spent; nothing if none is wanted, or if
@@ -48,7 +37,7 @@ struct Interruptible : UnitObserver {
 std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetup& setup) {
   const bool text = setup.windows->data().file_format(0) == std::string_view("text");
   if (options.sample == 0 || !text) {
-    if (options.prompt || options.temperature || options.top_k ||
+    if (!options.prompt.empty() || options.temperature || options.top_k ||
         (!text && options.sample.value_or(0) > 0))
       throw UsageError(str(text ? "--sample 0 writes nothing, so "
                                 : "the data are token ids, not text, so --sample, ",
@@ -58,9 +47,8 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
   TextSample sample{.temperature = options.temperature.value_or(0.8),
                     .top_k = options.top_k.value_or(0)};
   const int64_t vocab = setup.spec.model.vocab;
-  require_input(sample.top_k <= vocab, "--top-k ", sample.top_k, " is more than the vocabulary of ",
-                vocab);
-  for (const char c : options.prompt.value_or("\n")) sample.prompt.push_back(uint8_t(c));
+  for (const char c : options.prompt.empty() ? "\n" : options.prompt)
+    sample.prompt.push_back(uint8_t(c));
   for (const int32_t token : sample.prompt)
     require_input(token < vocab, "--prompt has a byte ", token,
                   ", which is outside the vocabulary of ", vocab);
@@ -69,14 +57,14 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
 
 // Every rank generates the same tokens, because in stage 3 every pass needs all ranks.
 void write_sample(Trainer& training, int64_t n, TextSample& sample) {
-  Interruptible observer(training.engine().observer());
+  const SampleOptions how{.temperature = sample.temperature,
+                          .top_k = sample.top_k,
+                          .seed = training.spec().engine.seed,
+                          .poll = end_if_interrupted};
   const bool keeps = training.comm().rank() == 0;
   try {
-    const auto tokens =
-        generate(static_cast<Gpt&>(training.model()), observer, training.memory(), sample.prompt, n,
-                 {.temperature = sample.temperature,
-                  .top_k = sample.top_k,
-                  .seed = training.spec().engine.seed});
+    const auto tokens = generate(static_cast<Gpt&>(training.model()), training.engine().observer(),
+                                 training.memory(), sample.prompt, n, how);
     if (keeps) sample.tokens = tokens;
   } catch (const InputError& e) {  // the weights are not finite
     if (keeps) sample.missing = e.what();
@@ -134,6 +122,10 @@ class TrainingRun {
   void tell(const std::string& line) {
     if (progress_) progress_->line(printable(line));
   }
+  void complain(const std::string& sentence) {  // also if --quiet
+    if (progress_) progress_->clear();
+    std::fprintf(stderr, "zerolab: %s\n", printable(sentence).c_str());
+  }
 
   // Calls `write`; an output that cannot be written ends, but the run goes on.
   bool try_to(const std::function<void()>& write) {
@@ -141,10 +133,9 @@ class TrainingRun {
       write();
       return true;
     } catch (const InputError& e) {  // the run ends with the first one, and says others here
-      const char* more = last_.step < spec_.steps ? "; training goes on without it" : "";
-      if (progress_) progress_->clear();
-      if (*more || !problem_.empty())
-        std::fprintf(stderr, "zerolab: %s%s\n", printable(e.what()).c_str(), more);
+      const bool goes_on = last_.step < spec_.steps;
+      if (goes_on || !problem_.empty())
+        complain(str(e.what(), goes_on ? "; training goes on without it" : ""));
       if (problem_.empty()) problem_ = e.what();
       return false;
     }
@@ -202,12 +193,11 @@ class TrainingRun {
              digits(record.seconds, 2), " s",
              waited ? str(" (", human_bytes(rate), "/s)")
                     : str(", of which training waited ", digits(record.stall, 2), " s")));
-    const std::string problem = str(record.folder, " is complete, but ", record.problem);
-    if (!record.problem.empty()) std::fprintf(stderr, "zerolab: %s\n", printable(problem).c_str());
+    if (!record.problem.empty()) complain(record.folder + " is complete, but " + record.problem);
   }
 
   void at_end(Trainer& training) {
-    if (trace_) trace_->at_end(training);
+    if (trace_) try_to([&] { trace_->at_end(training); });
     if (!options_.out.empty()) {
       const bool writes = training.comm().rank() == 0 && !untrained();
       const std::string path = writes ? folder_->file("model.safetensors") : "";
@@ -246,7 +236,6 @@ class TrainingRun {
     const FinishedRun run{spec_.checkpoint.resume, last_.step, spec_.steps};
     std::fputs(finished_report(run, options_.json).c_str(), options_.json ? stdout : stderr);
     if (!problem_.empty()) throw OutputError(problem_);
-    if (trace_ && !trace_->problem().empty()) throw OutputError(trace_->problem());
     return kFine;
   }
 
@@ -256,22 +245,17 @@ class TrainingRun {
     TrainReport report{setup_, result, dry, sample_, {}, resumed_, checkpoints_, page_.file()};
     if (metrics_) report.files.push_back(metrics_->path());
     if (!weights_.empty()) report.files.push_back(weights_);
-    if (trace_ && trace_->problem().empty()) report.more_files.push_back(trace_->path());
+    if (trace_ && trace_->written()) report.more_files.push_back(trace_->path());
     for (const MonitorFiles& files : monitors_)
       std::ranges::copy(files.paths(), std::back_inserter(report.more_files));
     const double scale = setup_.config.loss_scale.static_scale;
-    const std::string fixed =
-        scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ") : "";
     if (untrained())
-      std::fprintf(
-          stderr,
-          "zerolab: all %lld steps were skipped because no gradient was finite, so nothing "
-          "was learned and no weights were saved; try %sa smaller learning rate, or check "
-          "--init-from and the data\n",
-          (long long)made_, fixed.c_str());
+      complain(str("all ", made_, " steps were skipped because no gradient was finite, so nothing ",
+                   "was learned and no weights were saved; try ",
+                   scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ") : "",
+                   "a smaller learning rate, or check --init-from and the data"));
     const std::string json = json_report(report);
-    page_.end(options_.json ? json : text_report(report), json, {},
-              {problem_, trace_ ? trace_->problem() : ""});
+    page_.end(options_.json ? json : text_report(report), json, {}, {problem_});
     return untrained() ? kFailed : kFine;
   }
 
@@ -318,11 +302,6 @@ int train(TrainOptions options) {
   }
 }
 
-std::string read_prompt(const std::string& text) {
-  require_input(!text.empty(), "a prompt needs at least one byte");
-  return text;
-}
-
 constexpr const char* kTrainFooter =
     R"(Examples:
   zerolab train --model tiny --steps 20
@@ -334,18 +313,11 @@ constexpr const char* kTrainFooter =
 Exit codes: 0 fine, 1 all steps were skipped, 2 usage, 3 out of memory, 4 communication)"
     "\f"
     R"(
-Settings without a flag are given by --config or --set, with DeepSpeed's names, such as
-gradient_clipping: 'zerolab config explain' lists all.
-A flag wins over --set, --set over the file, the file over the defaults: AdamW, lr 1e-3, betas 0.9
-0.999, no weight decay, no clipping.
-Numbers: counts such as 100, 5e8 or 500M; sizes such as 64MiB or 1.5GB; rates such as 100MB/s; times
-such as 50us.
-The norm of a step, printed and in metrics.jsonl, is that of its gradient before clipping.
-model.safetensors has the names of Hugging Face's GPT-2. report.html is a page that plays one step;
-'zerolab report DIR' makes it again, also of a run that was killed.
-With --save-every, SIGTERM and Ctrl-C write a checkpoint after the running step. --steps is the step
-at which training ends, so the same command with --resume finishes an interrupted run. Stage,
-ranks, micro-batch and accumulation may change then; model and optimizer may not.
+Settings without a flag have DeepSpeed's names: 'zerolab config explain' lists all. A flag wins over
+--set, --set over the file. Numbers: 100, 5e8 or 500M; 64MiB or 1.5GB; 100MB/s; 50us.
+Norms are those of the gradient before clipping. 'zerolab report DIR' makes report.html again, also
+of a run that was killed. --steps is the step at which training ends, so the same command with
+--resume finishes an interrupted run; stage, ranks, micro-batch and accumulation may change then.
 
 More examples:
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
@@ -369,16 +341,14 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.group("Text sample at the end", true);
   flags.add("--sample", "N", options.sample, count_within(0, 1'000'000),
             "bytes of text to generate; 0: none (default 120)");
-  flags.add("--prompt", "TEXT", options.prompt, read_prompt,
-            "text to continue (default: a line break)");
+  flags.name("--prompt", "TEXT", "text to continue (default: a line break)", options.prompt);
   flags.add("--temperature", "X", options.temperature, read_real,
             "0: always the most likely token (default 0.8)");
   flags.add("--top-k", "K", options.top_k, count_within(),
             "choose among the K most likely tokens only (default: all)");
   flags.group("Output");
   flags.name("--out", "DIR",
-             "folder for metrics, weights, report.html and checkpoints (default: none)\f"
-             "It must not hold a run, except that of --resume",
+             "new folder for metrics, weights, report.html and checkpoints (default: none)",
              options.out);
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",

@@ -12,12 +12,11 @@
 namespace zl::cli {
 namespace {
 
-using exercises::CheckResult, exercises::Exercise, exercises::Outcome;
+using exercises::CheckResult, exercises::Exercise, exercises::Grade, exercises::Outcome;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostBytes = 8000;  // that a report shows of one text from outside
-const std::string kPrinted = "Your code printed:\n", kNoFile = "no file that can be graded",
-                  kRefused = "refused, or does not compile";
+const std::string kPrinted = "Your code printed:\n";
 
 // Its beginning, fit for a terminal; `bytes` counts what is shown, such as the six of \u001b.
 std::string shortened(const std::string& text, size_t bytes = kMostBytes) {
@@ -52,19 +51,41 @@ std::string output_of(const CheckResult& result) {
          (result.output.empty() ? "" : kPrinted + indented(shortened(result.output, 2000), "| "));
 }
 
-// Gradescope knows "passed" and "failed" only.
-Json test_of(size_t number, const CheckResult& result) {
-  const bool passed = result.outcome == Outcome::passed;
+// Of all checks, also where none ran.
+std::vector<CheckResult> results_of(const Exercise& exercise, const Grade& grade) {
+  std::vector<CheckResult> all = grade.results;
+  for (size_t i = all.size(); i < exercise.checks.size(); ++i)
+    all.push_back({.check = exercise.checks[i]});
+  return all;
+}
+
+int points_of(const CheckResult& result) {
+  return result.outcome == Outcome::passed ? result.check.points : 0;
+}
+
+const char* word(Outcome outcome) {
   static constexpr const char* words[] = {"passed", "failed", "skipped"};
-  return {
-      {"score", passed ? result.check.points : 0},
-      {"max_score", result.check.points},
-      {"status", passed ? "passed" : "failed"},
-      {"name", result.check.name},
-      {"number", std::to_string(number)},
-      {"output", output_of(result)},
-      {"tags", {result.check.group}},
-      {"extra_data", {{"outcome", words[size_t(result.outcome)]}, {"seconds", result.seconds}}}};
+  return words[size_t(outcome)];
+}
+
+// The first failed check and what its failure means; both "" with all points.
+struct FirstFailure {
+  std::string check, meaning;
+};
+FirstFailure first_failure(const Submission& s) {
+  if (!s.problem.empty()) return {"no file that can be graded", one_line(s.problem)};
+  if (!s.grade.refused.empty()) return {"refused, or does not compile", one_line(s.grade.refused)};
+  const CheckResult* failed = s.grade.first_failure();
+  return failed ? FirstFailure{failed->check.name, one_line(failed->meaning)} : FirstFailure{};
+}
+
+// What concerns all checks.
+std::string remark(const Submission& s) {
+  if (!s.grade.refused.empty())
+    return "REFUSED: no check ran.\n" + indented(shortened(s.grade.refused), "  ");
+  if (s.grade.warnings.empty()) return shortened(s.problem);
+  return "Warnings of the compiler, which cost no points:\n" +
+         indented(shortened(s.grade.warnings, 2000), "  ");
 }
 
 // `text` with some characters replaced.
@@ -76,137 +97,114 @@ std::string replaced(const std::string& text, const std::map<char, std::string>&
 
 // A cell of text. A spreadsheet computes cells that begin with one of these characters; the
 // apostrophe makes them text.
-std::string cell(const Json& text) {
-  std::string shown = printable(text.get<std::string>());
-  const size_t first = shown.find_first_not_of(" \t\n");
+std::string cell(const std::string& text) {
+  std::string shown = printable_line(text);
+  const size_t first = shown.find_first_not_of(' ');
   if (first != std::string::npos && std::string("=+-@").find(shown[first]) != std::string::npos)
     shown = "'" + shown;
-  if (shown.find_first_of("\",\n") == std::string::npos) return shown;
+  if (shown.find_first_of("\",") == std::string::npos) return shown;
   return "\"" + replaced(shown, {{'"', "\"\""}}) + "\"";
 }
 
-std::string xml(const Json& text) {
+std::string xml(const std::string& text) {
   return replaced(text, {{'<', "&lt;"}, {'&', "&amp;"}, {'"', "&quot;"}});
 }
 
 }  // namespace
 
-std::string grade_json(const Exercise& exercise, const Submission& submission,
-                       const exercises::Grade& grade) {
-  const CheckResult* failed = grade.first_failure();
-  const bool refused = !grade.refused.empty(), missing = !submission.problem.empty();
+std::string grade_json(const Exercise& exercise, const Submission& submission) {
+  const Grade& grade = submission.grade;
   double seconds = grade.build_seconds;
   Json tests = Json::array();
-  for (size_t i = 0; i < exercise.checks.size(); ++i) {
-    const CheckResult result =
-        grade.results.empty() ? CheckResult{.check = exercise.checks[i]} : grade.results[i];
-    tests.push_back(test_of(i + 1, result));
+  for (const CheckResult& result : results_of(exercise, grade)) {
     seconds += result.seconds;
+    // Gradescope knows "passed" and "failed" only.
+    tests.push_back(
+        {{"score", points_of(result)},
+         {"max_score", result.check.points},
+         {"status", word(result.outcome == Outcome::passed ? Outcome::passed : Outcome::failed)},
+         {"name", result.check.name},
+         {"number", str(tests.size() + 1)},
+         {"output", output_of(result)},
+         {"tags", {result.check.group}},
+         {"extra_data", {{"outcome", word(result.outcome)}, {"seconds", result.seconds}}}});
   }
-  return json_text(Json{
-      {"score", grade.points()},
-      {"execution_time", seconds},
-      {"output", refused ? "REFUSED: no check ran.\n" + indented(shortened(grade.refused), "  ")
-                 : !grade.warnings.empty() ? "Warnings of the compiler, which cost no points:\n" +
-                                                 indented(shortened(grade.warnings, 2000), "  ")
-                                           : shortened(submission.problem)},
-      {"output_format", "text"},
-      {"test_output_format", "text"},
-      {"visibility", "visible"},
-      {"stdout_visibility", "hidden"},
-      {"tests", tests},
-      {"extra_data",
-       {{"schema", 1},
-        {"command", "exercise check"},
-        {"exercise", exercise.name},
-        {"title", exercise.title},
-        {"version", exercise.version},
-        {"file", printable_line(submission.file)},
-        {"student", printable_line(submission.student)},
-        {"refused", refused},
-        {"first_failed", missing   ? kNoFile
-                         : refused ? kRefused
-                         : failed  ? failed->check.name
-                                   : ""},
-        {"meaning", one_line(missing   ? submission.problem
-                             : refused ? grade.refused
-                             : failed  ? failed->meaning
-                                       : "")},
-        {"build_seconds", grade.build_seconds}}}});
+  const FirstFailure failure = first_failure(submission);
+  return json_text(Json{{"score", grade.points()},
+                        {"execution_time", seconds},
+                        {"output", remark(submission)},
+                        {"output_format", "text"},
+                        {"test_output_format", "text"},
+                        {"visibility", "visible"},
+                        {"stdout_visibility", "hidden"},
+                        {"tests", tests},
+                        {"extra_data",
+                         {{"schema", 1},
+                          {"command", "exercise check"},
+                          {"exercise", exercise.name},
+                          {"title", exercise.title},
+                          {"version", exercise.version},
+                          {"file", printable_line(submission.file)},
+                          {"student", printable_line(submission.student)},
+                          {"refused", !grade.refused.empty()},
+                          {"first_failed", failure.check},
+                          {"meaning", failure.meaning},
+                          {"build_seconds", grade.build_seconds}}}});
 }
 
-std::string grade_text(const std::string& document, const std::string& next) {
-  const Json grade = Json::parse(document);
-  const Json& extra = grade["extra_data"];
-  const auto word = [&](const char* key) { return extra[key].get<std::string>(); };
-  std::string text = word("exercise") + " \"" + word("title") + "\", " + word("file");
-  if (!word("student").empty()) text += ", sizes and data of student " + word("student");
-  text += "\n";
+std::string grade_text(const Exercise& exercise, const Submission& submission,
+                       const std::string& next) {
+  const Grade& grade = submission.grade;
+  const std::string student = printable_line(submission.student);
   TextTable table;
   table.row({"check", "points", "seconds", ""});
   std::string failures;
   std::map<std::string, std::string> shown;  // the check that first failed with this text
-  for (const Json& test : grade["tests"]) {
-    const std::string name = test["name"], output = test["output"],
-                      outcome = test["extra_data"]["outcome"];
-    const bool failed = outcome == "failed";
-    table.row(
-        {name, str(test["score"].get<int>(), " of ", test["max_score"].get<int>()),
-         outcome == "skipped" ? "-" : format("%.2f", test["extra_data"]["seconds"].get<double>()),
-         failed ? "FAILED" : outcome});
+  for (const CheckResult& result : grade.results) {
+    const std::string &name = result.check.name, output = output_of(result);
+    const bool failed = result.outcome == Outcome::failed;
+    table.row({name, str(points_of(result), " of ", result.check.points),
+               result.outcome == Outcome::skipped ? "-" : format("%.2f", result.seconds),
+               failed ? "FAILED" : word(result.outcome)});
     if (!failed) continue;
     const auto [first, is_new] = shown.try_emplace(output.substr(0, output.find(kPrinted)), name);
     failures += "\nFAILED " + name + "\n" +
                 indented(is_new ? output : "the same as in '" + first->second + "'", "  ");
   }
-  if (!extra["refused"].get<bool>()) text += table.text() + failures;
-  if (const std::string output = grade["output"]; !output.empty())
-    text += "\n" + indented(output, "");
-  text += str("\n", grade["score"].get<int>(), " of 100 points, compiled in ",
-              format("%.1f", extra["build_seconds"].get<double>()), " s, exercise of version ",
-              word("version"), "\n");
-  const bool no_next = next.empty() || grade["score"] == 100 || extra["refused"];
-  return text + (no_next ? "" : "next: " + printable(next) + "\n");
+  const std::string more = remark(submission);
+  const bool no_next = next.empty() || grade.passed() || grade.results.empty();
+  return str(exercise.name, " \"", exercise.title, "\", ", printable_line(submission.file),
+             student.empty() ? "" : ", sizes and data of student " + student, "\n",
+             grade.results.empty() ? "" : table.text(), failures, more.empty() ? "" : "\n",
+             indented(more, ""), "\n", grade.points(), " of 100 points, compiled in ",
+             format("%.1f", grade.build_seconds), " s, exercise of version ", exercise.version,
+             "\n", no_next ? "" : "next: " + printable(next) + "\n");
 }
 
-std::string junit_without_checks(const std::string& document) {
-  const Json grade = Json::parse(document);
-  const Json& extra = grade["extra_data"];
-  const std::string suite =
-      extra["exercise"].get<std::string>() + " " + extra["version"].get<std::string>();
+std::string grade_junit(const Exercise& exercise, const Submission& submission) {
+  if (!submission.grade.results.empty()) return submission.grade.junit;
+  const std::string suite = exercise.name + " " + exercise.version;
   return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite name=\"" + suite +
          "\" errors=\"1\" failures=\"0\" skipped=\"0\" tests=\"1\" time=\"0\">\n<testcase "
          "classname=\"" +
          suite + ".global\" name=\"the file\" time=\"0\"><error type=\"refused\" message=\"" +
-         xml(extra["meaning"]) + "\">" + xml(grade["output"]) +
+         xml(first_failure(submission).meaning) + "\">" + xml(remark(submission)) +
          "</error></testcase>\n</testsuite>\n</testsuites>\n";
 }
 
-std::string csv_names(const std::string& document) {
+std::string csv_names(const Exercise& exercise) {
   std::string text = "student,file,points,of,version";
-  const Json grade = Json::parse(document);
-  for (const Json& test : grade["tests"]) text += "," + cell(test["name"]);
+  for (const exercises::Check& check : exercise.checks) text += "," + cell(check.name);
   return text + ",first failed check,meaning\r\n";
 }
 
-std::string csv_row(const std::string& document) {
-  const Json grade = Json::parse(document), extra = grade["extra_data"];
-  std::string text = cell(extra["student"]) + "," + cell(extra["file"]) + "," +
-                     grade["score"].dump() + ",100," + cell(extra["version"]);
-  for (const Json& test : grade["tests"]) text += "," + test["score"].dump();
-  return text + "," + cell(extra["first_failed"]) + "," + cell(extra["meaning"]) + "\r\n";
-}
-
-std::string grades_text(std::span<const std::string> grades) {
-  double sum = 0;
-  int full = 0;
-  for (const std::string& document : grades) {
-    const double score = Json::parse(document)["score"];
-    sum += score;
-    full += score == 100;
-  }
-  return str(plural(std::ssize(grades), "student"), ", ", full, " with all points, mean ",
-             format("%.1f", sum / double(grades.size())), "\n");
+std::string csv_row(const Exercise& exercise, const Submission& submission) {
+  std::string text = str(cell(submission.student), ",", cell(submission.file), ",",
+                         submission.grade.points(), ",100,", cell(exercise.version));
+  for (const CheckResult& result : results_of(exercise, submission.grade))
+    text += str(",", points_of(result));
+  const FirstFailure failure = first_failure(submission);
+  return text + "," + cell(failure.check) + "," + cell(failure.meaning) + "\r\n";
 }
 
 }  // namespace zl::cli

@@ -18,30 +18,24 @@ using Wanted = RunOptions::BackendWish;
 
 const char* variable(const char* name) { return std::getenv(name); }
 
-// How to start ranks on MPI, or on NCCL.
 std::string how_to_start(const RunOptions& options) {
-  const std::string& command = options.command;
-  if (options.backend == Wanted::mpi)
-    return str("start them with mpirun -n N zerolab ", command,
-               " --backend mpi …, with srun, or with zerolab launch -n N -- ", command,
-               " --backend mpi …");
-  return str("start them with zerolab launch -n ", options.ranks.value_or(2), " -- ", command,
-             " --backend nccl …, with torchrun, srun or mpirun");
+  const bool mpi = options.backend == Wanted::mpi;
+  return str("start them with zerolab launch -n ", options.ranks.value_or(2), " -- ",
+             options.command, " --backend ", mpi ? "mpi" : "nccl", " …, or with mpirun",
+             mpi ? " or srun" : ", srun or torchrun");
 }
 
 // Throws InputError, with what to do, if NCCL cannot serve ranks that are processes. They compare
 // their GPUs when they connect.
 void require_nccl_for(const DeviceChoice& device, int ranks) {
   const NcclInBuild nccl = nccl_in_build();
-  const std::string threads =
-                        str("start one process with --ranks ", ranks, ", whose ranks are threads"),
-                    version = nccl.api ? nccl_version_problem(*nccl.api) : "";
-  constexpr const char* begin = "ranks that are processes communicate by NCCL: ";
-  require_input(nccl.api, begin, nccl.problem, "; ", threads, ". How to fix it: ", nccl.cure);
-  require_input(version.empty(), begin, version, "; or ", threads);
-  require_input(device.on_gpus() || !nccl.api->needs_gpu,  // the fake NCCL of tests does not
-                begin, "NCCL communicates GPU memory, but ranks compute on the CPU here; ",
-                threads);
+  std::string problem = nccl.problem;
+  if (nccl.api) problem = nccl_version_problem(*nccl.api);
+  if (problem.empty() && nccl.api->needs_gpu && !device.on_gpus())  // the fake NCCL of tests: no
+    problem = "NCCL communicates GPU memory, but ranks compute on the CPU here";
+  require_input(problem.empty(), "ranks that are processes communicate by NCCL: ", problem,
+                "; or start one process with --ranks ", ranks, ", whose ranks are threads",
+                nccl.api ? "" : ". How to fix it: " + nccl.cure);
 }
 
 }  // namespace

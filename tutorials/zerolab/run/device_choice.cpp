@@ -11,8 +11,6 @@ namespace {
 
 using Wish = RunOptions::DeviceWish;
 
-void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
-
 // Whether more than 1/5 of its memory is free, so that a run may fit.
 bool has_room(const Gpu& gpu) { return gpu.problem.empty() && gpu.available > gpu.memory / 5; }
 
@@ -60,6 +58,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
                       .of_process = process.has_value(),
                       .tf32 = options.tf32 && precision == Dtype::f32,
                       .threads = options.threads};
+  std::vector<std::string> notes;
   if (options.device == Wish::automatic || options.device == Wish::cuda) {
     // Only as many are opened as there are ranks, unless too few of them have room.
     Gpus found = find_gpus(process ? 0 : ranks);
@@ -75,12 +74,11 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
     }
     require_input(!none || options.device != Wish::cuda, "--device cuda: ", found.problem,
                   "; use --device cpu, which runs the same stages, or ", found.cure);
-    if (none && found.broken && !options.quiet)
-      say(str("note: ranks compute on the CPU: ", found.problem, ". How to fix it: ", found.cure));
+    if (none && found.broken)
+      notes = {str("ranks compute on the CPU: ", found.problem, ". How to fix it: ", found.cure)};
     for (const Gpu& gpu : found.gpus)
-      if (!process && !options.quiet && !none && !gpu.problem.empty() &&
-          int(choice.gpus.size()) < ranks)
-        say(str("note: GPU ", gpu.index, " (", gpu.name, ") is not used: ", gpu.problem));
+      if (!process && !none && !gpu.problem.empty() && int(choice.gpus.size()) < ranks)
+        notes.push_back(str("GPU ", gpu.index, " (", gpu.name, ") is not used: ", gpu.problem));
     if (process && !none)
       choice.gpus = {choice.gpus[size_t(process->local_rank) % choice.gpus.size()]};
     if (!none) choice.kind = DeviceKind::cuda;
@@ -91,8 +89,10 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
   require_input(!options.tf32 || choice.on_gpus(),
                 "--tf32 is a way in which GPUs multiply, but ranks compute on the CPU here; leave "
                 "it out");
-  if (options.tf32 && !choice.tf32 && !options.quiet)
-    say("note: --tf32 has no effect in bf16 and fp16, which multiply no fp32 matrices");
+  if (options.tf32 && !choice.tf32)
+    notes.push_back("--tf32 has no effect in bf16 and fp16, which multiply no fp32 matrices");
+  for (const std::string& note : notes)
+    if (!options.quiet) std::fprintf(stderr, "note: %s\n", note.c_str());
   return choice;
 }
 
@@ -117,14 +117,12 @@ std::string describe(const DeviceChoice& device, int ranks) {
   if (!device.on_gpus()) return "cpu, " + device.name();
   const std::vector<int> indices = device.indices();
   const size_t n = indices.size();
-  std::string text = "cuda, " + (n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name());
-  if (n > 1 && ranks > 1) {
-    text += ", ranks take GPUs";
-    for (const int index : indices) text += str(" ", index);
-    text += " in turn";
-  }
-  if (n == 1 && ranks > 1 && !device.of_process) text += str(", ", ranks, " ranks share it");
-  return text + (device.tf32 ? ", fp32 matrices multiplied in TF32" : "");
+  std::string taken;
+  for (const int index : indices) taken += str(" ", index);
+  return str("cuda, ", n > 1 ? str(n, " GPUs (", device.name(), ")") : device.name(),
+             n > 1 && ranks > 1 ? ", ranks take GPUs" + taken + " in turn" : "",
+             n == 1 && ranks > 1 && !device.of_process ? str(", ", ranks, " ranks share it") : "",
+             device.tf32 ? ", fp32 matrices multiplied in TF32" : "");
 }
 
 }  // namespace zl::cli

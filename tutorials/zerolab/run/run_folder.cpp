@@ -1,6 +1,5 @@
 #include "tutorials/zerolab/run/run_folder.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +16,6 @@
 #include "nn/formats/weights.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/weights.h"
-#include "tensor/io/file_calls.h"
 #include "tensor/io/json_check.h"
 #include "tensor/kernels.h"
 #include "tutorials/zerolab/cli/output_file.h"
@@ -194,54 +192,47 @@ std::string metrics_line(const StepRecord& record) {
 
 Metrics::Metrics(const std::string& path, bool continued)
     : path_(path),
-      file_(open(path.c_str(), O_WRONLY | O_CREAT | (continued ? O_NONBLOCK : O_EXCL) | O_CLOEXEC,
-                 0666)) {
-  require_input(file_ >= 0, path_, " cannot be created: ", std::strerror(errno));
-  struct stat status;
-  const bool regular = fstat(file_, &status) == 0 && S_ISREG(status.st_mode),
-             locked = regular && lock_against_other_processes(file_);
-  if (!locked) close(file_);
-  require_input(regular, path_, " is not a regular file; remove it, or choose another --out");
-  require_input(locked, path_,
+      file_(system_file_calls(), path, O_WRONLY | O_CREAT | (continued ? O_NONBLOCK : O_EXCL)) {
+  struct stat status = {};
+  fstat(file_.descriptor(), &status);
+  require_input(S_ISREG(status.st_mode), path_,
+                " is not a regular file; remove it, or choose another --out");
+  require_input(lock_against_other_processes(file_.descriptor()), path_,
                 ": another process writes into this folder; wait for its end, or choose another "
                 "--out");
-  bytes_ = lseek(file_, 0, SEEK_END);
+  bytes_ = status.st_size;
 }
 
 Metrics::~Metrics() {
-  close(file_);
   if (bytes_ == 0) unlink(path_.c_str());
-}
-
-void Metrics::fail(const std::string& what) {
-  failed_ = true;
-  throw OutputError(str(path_, " cannot be ", what, ": ", std::strerror(errno)));
 }
 
 int64_t Metrics::keep_until(int64_t step) {
   const MetricsLines lines = metrics_until(path_, step);
   bytes_ = lines.bytes;
-  if (ftruncate(file_, bytes_) != 0 || lseek(file_, bytes_, SEEK_SET) < 0)
-    fail(str("shortened to step ", step));
+  if (ftruncate(file_.descriptor(), bytes_) != 0) file_.fail("cannot be shortened");
   return lines.last;
 }
 
+void Metrics::try_to(const std::function<void()>& act) {
+  if (failed_) return;
+  try {
+    act();
+  } catch (const OutputError&) {
+    failed_ = true;
+    (void)!ftruncate(file_.descriptor(), bytes_);
+    throw;
+  }
+}
+
 void Metrics::sync() {
-  if (!failed_ && fsync(file_) != 0) fail("written");
+  try_to([&] { file_.sync(); });
 }
 
 void Metrics::append(const StepRecord& record) {
-  if (failed_) return;
   const std::string line = metrics_line(record) + "\n";
-  const int64_t size = std::ssize(line),
-                written = move_all(size, [&](int64_t done) {
-                  return write(file_, line.data() + done, line.size() - size_t(done));
-                });
-  if (written == size) return void(bytes_ += size);
-  const int reason = errno;
-  (void)!ftruncate(file_, bytes_);
-  errno = reason;
-  fail(str("written after step ", record.step - 1));
+  try_to([&] { file_.write(std::as_bytes(std::span(line)), bytes_); });
+  if (!failed_) bytes_ += std::ssize(line);
 }
 
 }  // namespace zl::cli

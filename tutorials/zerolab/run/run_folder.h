@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "stages/train/trainer.h"
+#include "tensor/io/file_calls.h"
 #include "tutorials/zerolab/cli/options.h"
 
 namespace zl::cli {
@@ -32,7 +34,6 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
 
  private:
@@ -57,7 +58,8 @@ std::string metrics_line(const StepRecord& record);
 // metrics.jsonl: one line for each step. A run without a step leaves no file.
 class Metrics {
  public:
-  // Throws InputError if `path` cannot be created, or exists and is not to be `continued`.
+  // Throws InputError if `path` is no regular file, or another process writes it, and OutputError
+  // if it cannot be created, or exists and is not to be `continued`.
   Metrics(const std::string& path, bool continued);
   ~Metrics();
   Metrics(const Metrics&) = delete;
@@ -75,10 +77,10 @@ class Metrics {
   const std::string& path() const { return path_; }
 
  private:
-  [[noreturn]] void fail(const std::string& what);
+  void try_to(const std::function<void()>& act);  // until it fails once
 
   const std::string path_;
-  int file_ = -1;
+  WrittenFile file_;
   int64_t bytes_ = 0;  // [B] of complete lines
   bool failed_ = false;
 };

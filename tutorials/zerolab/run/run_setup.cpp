@@ -48,18 +48,6 @@ void apply_flags(const ConfigSource& source, LoadedConfig& loaded) {
           *source.precision, precision_name);
 }
 
-// Both kinds of offload may be on the disk, with one folder.
-void add_nvme_path(const std::string& path, std::vector<KeyFlag>& flags) {
-  const size_t given = flags.size();
-  for (size_t i = 0; i < given; ++i)
-    if (const KeyFlag f = flags[i]; f.flag.starts_with("--offload") && f.text == "nvme")
-      flags.push_back({"--nvme-path", f.key.substr(0, f.key.rfind('.')) + ".nvme_path", path});
-  if (flags.size() == given)
-    throw UsageError(
-        "--nvme-path is the folder of --offload nvme or --offload-param nvme; give one of "
-        "them too, or set nvme_path in the configuration");
-}
-
 // Several notes about the file are one line.
 void print_findings(std::vector<ConfigFinding> findings, const RunOptions& options) {
   const std::string& file = options.source.file;
@@ -95,10 +83,6 @@ void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded,
                model.parameters().front().name, " to ", model.parameters().back().name),
            key});
   print_findings(findings, options);
-}
-
-void end_if_interrupted() {
-  if (interrupt_requested()) throw Interrupted();
 }
 
 // All that a run's collectives and numbers depend on. Processes compare it, because each has read
@@ -203,7 +187,6 @@ std::string describe(const Link& link) {
 LoadedConfig load_settings(const RunOptions& options, int ranks) {
   ConfigSource source = options.source;
   source.ranks = ranks;
-  if (!options.nvme_path.empty()) add_nvme_path(options.nvme_path, source.flags);
   LoadedConfig loaded = load_config(source);
   if (loaded.ok()) apply_flags(source, loaded);
   for (const auto& [key, enabled] :

@@ -40,8 +40,8 @@ class RunTrace {
                    training.disk() ? &training.disk()->ledger() : nullptr);
     training.comm().events().listen([&recorder](const Event& event) { recorder.see(event); });
   }
-  // Rank 0 writes a complete file or none. Each rank's events are sent to all
-  // ranks, so one rank sends after the other.
+  // Rank 0 writes a complete file or none, and then throws OutputError. Each
+  // rank's events are sent to all ranks, so one rank sends after the other.
   void at_end(Trainer& training) {
     Communicator& comm = training.comm();
     TraceRecorder& own = ranks_[size_t(comm.rank())];
@@ -56,26 +56,21 @@ class RunTrace {
     if (comm.rank() != 0) return;
     align_clocks(all);
     for (const RankTrace& rank : all) left_out_ += rank.left_out;
-    try {
-      file_->write([&](const std::string& temporary) {
-        PendingFile file(temporary);
-        write_chrome_trace(all,
-                           [&](std::string_view text) { file.write(text.data(), text.size()); });
-        file.commit();
-      });
-      file_->commit();
-    } catch (const OutputError& e) {
-      problem_ = e.what();
-    }
+    file_->write([&](const std::string& temporary) {
+      PendingFile file(temporary);
+      write_chrome_trace(all, [&](std::string_view text) { file.write(text.data(), text.size()); });
+      file.commit();
+    });
+    file_->commit();
+    written_ = true;
   }
 
   const std::string& path() const { return path_; }
-  // Why the file could not be written; "" if it was.
-  const std::string& problem() const { return problem_; }
+  bool written() const { return written_; }
   // "trace: run.json, for ui.perfetto.dev or chrome://tracing", and whether it
   // is cut. To be called when all ranks have ended.
   std::string summary() const {
-    if (!problem_.empty()) return "";
+    if (!written_) return "";
     std::string text = printable("trace: " + path_) + ", for ui.perfetto.dev or chrome://tracing\n";
     if (left_out_ > 0)
       text += str("note: the trace ends before the run: ", left_out_, " later events had no room (",
@@ -91,7 +86,7 @@ class RunTrace {
   std::optional<OutputFile> file_;
   std::vector<TraceRecorder> ranks_;  // each used by its rank's thread only
   int64_t left_out_ = 0;              // events
-  std::string problem_;
+  bool written_ = false;
 };
 
 }  // namespace zl::cli
