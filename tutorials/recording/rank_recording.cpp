@@ -1,10 +1,11 @@
 #include "tutorials/recording/rank_recording.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "dist/processes/wire.h"
 #include "dist/trace/host_id.h"
+#include "tensor/error.h"
 
 namespace zl::recording {
 namespace {
@@ -126,49 +127,28 @@ RankRecording RankRecorder::finish() const {
 
 // ---- as bytes ----------------------------------------------------------------------------------
 
-namespace {
-
-// Both take the members of a recording in the same order.
-void visit(auto& recording, const auto& each) {
-  auto& [machine, step, left_out, micro_batches, left_out_micro_batches, texts, rows, units, events,
-         cells, live, peaks, calls] = recording;
-  each(machine), each(step), each(left_out), each(micro_batches), each(left_out_micro_batches);
-  each(texts), each(rows), each(units), each(events), each(cells), each(live), each(peaks);
-  each(calls);
-}
-
-struct Put {
-  std::string& bytes;
-  void operator()(const auto& value) const { append_bytes(bytes, value); }
-  template <class T>
-  void operator()(const std::vector<T>& values) const {
-    append_bytes(bytes, uint64_t(values.size()));
-    for (const T& value : values) (*this)(value);
-  }
-};
-
-struct Get {
-  WireReader& wire;
-  void operator()(auto& value) const { wire.read(value); }
-  template <class T>
-  void operator()(std::vector<T>& values) const {
-    for (auto left = wire.get<uint64_t>(); left > 0; --left) (*this)(values.emplace_back());
-  }
-};
-
-}  // namespace
+using Recorded = RankRecording;
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded::UnitSize, elements, shard)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded::Entry, kind, phase, unit, what, detail, method,
+                                   nanoseconds, bytes, elements)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded::Cell, event, row, text)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded::Live, event, series, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded::Peak, event, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded::Call, begin, end, waits, met, moved)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Recorded, machine, step, left_out, micro_batches,
+                                   left_out_micro_batches, texts, rows, units, events, cells, live,
+                                   peaks, calls)
 
 std::string encode(const RankRecording& recording) {
   std::string bytes;
-  visit(recording, Put{bytes});
+  nlohmann::json::to_cbor(recording, bytes);
   return bytes;
 }
 
-RankRecording decode_recording(const std::string& bytes) {
-  WireReader wire(bytes);
-  RankRecording recording;
-  visit(recording, Get{wire});
-  return recording;
+RankRecording decode_recording(const std::string& bytes) try {
+  return nlohmann::json::from_cbor(bytes);
+} catch (const nlohmann::json::exception& error) {
+  throw CommunicationError(str("a recording cannot be read: ", error.what()));
 }
 
 }  // namespace zl::recording

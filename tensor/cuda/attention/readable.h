@@ -9,6 +9,12 @@
 namespace zl::ZEROLAB_CUDA {
 namespace {
 
+// y (B, T, C) and log_sum_exp (B, H, T): algorithm 1. A block has kRows queries of one head and
+// walks over the tiles of keys, up to the diagonal. For each tile it
+// 1. multiplies: p = q k^T, scaled, and -infinity where the key comes after the query;
+// 2. finds each row's new maximum, and shrinks the sum and the output so far to it;
+// 3. turns p into exp(p - maximum), and adds its rows to the sum and p v to the output.
+// At the end it divides the output by the sum. Maximum + log(sum) is what backward needs.
 template <class T, int kHead>
 __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_kernel(Pass<T> pass) {
   using Tile = Tiles<T, kHead>;
@@ -54,7 +60,8 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks) forward_ke
       output, [&](int i) { return inverse[i]; }, pass.of_head(pass.y, head).from(queries));
 }
 
-// The statistics of one query.
+// What backward has of one query: forward's log_sum_exp, and delta. Beyond the last query both are
+// 0, and its row of dy is, so that it adds 0.
 template <class F>
 struct Statistics {
   F log_sum_exp, delta;
@@ -65,7 +72,8 @@ __device__ Statistics<F> statistics(const Pass<T>& pass, int64_t head, int64_t q
   return {pass.log_sum_exp[head * pass.tokens + query], pass.delta[head * pass.tokens + query]};
 }
 
-// dq = scale dS K with dS = P * (dP - delta), dP = dy V^T.
+// dq = scale dS K with dS = P * (dP - delta), dP = dy V^T: algorithm 2, its sum over keys. A block
+// has kRows queries, as in forward, and P = exp(scale q k^T - log_sum_exp) needs no maximum.
 template <class T, int kHead>
 __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
     backward_queries_kernel(Pass<T> pass) {
@@ -97,7 +105,9 @@ __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
       dq, [=](int) { return scale; }, pass.of_head(pass.dqkv, head, 3, 0).from(queries));
 }
 
-// dv = P^T dy and dk = scale dS^T q. The rows of a tile are keys, its columns are queries.
+// dv = P^T dy and dk = scale dS^T q: algorithm 2, its sums over queries. A block has kRows keys and
+// walks over the tiles of queries from the diagonal on. The rows of a tile are keys, its columns
+// are queries.
 template <class T, int kHead>
 __global__ void __launch_bounds__(kThreads, Tiles<T, kHead>::kBlocks)
     backward_keys_kernel(Pass<T> pass) {

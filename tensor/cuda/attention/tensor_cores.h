@@ -54,6 +54,12 @@ struct Softmax {
   }
 };
 
+// The steps of readable.h's forward_kernel. What differs:
+// * A warp, not a block, has rows of its own: 16 queries, whose fragments stay in registers.
+// * Tiles of K and V have two buffers: one is filled by asynchronous copies while the warps use the
+//   other.
+// * Exponentials are powers of 2: the scale has the factor log2(e).
+// * Only tiles that the diagonal crosses are masked.
 template <class T, int kHead>
 __device__ void forward(const Pass<T>& pass) {
   using Tiles = TilePair<T, kHead>;
@@ -100,7 +106,8 @@ __device__ void forward(const Pass<T>& pass) {
   Tiles::store(output, inverse[0], inverse[1], pass.of_head(pass.y, head).from(queries));
 }
 
-// dq = scale dS K with dS = P * (dP - delta), dP = dy V^T.
+// dq = scale dS K with dS = P * (dP - delta), dP = dy V^T: readable.h's backward_queries_kernel. P
+// and dS exist for 16 keys at a time, so that they fit into registers beside dq.
 template <class T, int kHead>
 __device__ void backward_queries(const Pass<T>& pass) {
   using Tiles = TilePair<T, kHead>;
@@ -149,7 +156,9 @@ __device__ void backward_queries(const Pass<T>& pass) {
   Tiles::store(dq, scale, scale, pass.of_head(pass.dqkv, head, 3, 0).from(queries));
 }
 
-// dv = P^T dy and dk = scale dS^T q. The rows of a fragment are keys, its columns are queries.
+// dv = P^T dy and dk = scale dS^T q: readable.h's backward_keys_kernel. The rows of a fragment are
+// keys, its columns are queries. The statistics of a tile's queries travel with it, as each thread
+// needs those of many columns.
 template <class T, int kHead>
 __device__ void backward_keys(const Pass<T>& pass) {
   using Tiles = TilePair<T, kHead>;
