@@ -1,11 +1,10 @@
 // Ranks that do not make the same calls: all of them get an error at once that names both sides.
-#include "dist/flight_recorder.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "dist/flight_recorder.h"
 #include "tensor/error.h"
 #include "tests/dist/ranks.h"
 
