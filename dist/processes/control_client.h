@@ -95,6 +95,7 @@ class ControlClient {
   FlightRecorder flight_;
   bool only_on_timeout_ = false;  // of the rank's thread
   std::mutex sending_;
+  int64_t sent_calls_ = 0;  // under sending_: what the server has seen of flight_
   // All ranks have come; have ended well; the run has failed; this ends.
   std::atomic<bool> started_{false}, over_{false}, failed_{false}, closing_{false};
 

@@ -111,16 +111,13 @@ void throw_failure(const RunFailure& failure) {
   if (failure.why.empty()) return;
   if (failure.detail.empty()) throw CommunicationError(failure.why);
   if (failure.detail == kInputFailure) throw InputError(failure.why);
-  std::string what, phase, unit;
-  int rank = 0;
-  Pool pool{};
-  int64_t asked = 0;
-  WireReader(failure.detail).read(what, rank, pool, phase, unit, asked);
-  throw OutOfMemory(what, rank, pool, phase, unit, asked);
+  WireReader wire(failure.detail);  // braces read from left to right
+  throw OutOfMemory{wire.get<std::string>(), wire.get<int>(),         wire.get<Pool>(),
+                    wire.get<std::string>(), wire.get<std::string>(), wire.get<int64_t>()};
 }
 
-std::string encode(const FlightRecorder& flight) {
-  const std::vector<FlightRecord> records = flight.recent(kAllRecords);
+std::string encode(const FlightRecorder& flight, int64_t most) {
+  const std::vector<FlightRecord> records = flight.recent(most);
   const int64_t now = steady_nanoseconds();
   std::string bytes = to_bytes(flight.calls(), uint64_t(records.size()));
   for (const FlightRecord& record : records) {

@@ -97,7 +97,7 @@ RunFailure decode_failure(WireReader& wire);
 std::string detail_of(const std::exception& error);  // that a rank threw: of its failure
 void throw_failure(const RunFailure& failure);       // nothing if there is none
 // The last calls of a rank, with times as ages, because clocks of two machines differ.
-std::string encode(const FlightRecorder& flight);
+std::string encode(const FlightRecorder& flight, int64_t most = kAllRecords);
 // Its texts live as long as `texts`.
 void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight);
 

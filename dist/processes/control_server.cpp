@@ -94,9 +94,8 @@ class ControlServer {
       if (!stop.stop_requested()) continue;
       if (!over_ && !failing_) fail("rank 0 has ended");
       if (!over_) continue;
-      const Deadline time = Clock::now();
-      if (!leave) leave = time + (all_came() ? kToRead : kToCome);
-      if (time > *leave || (all_came() && std::ranges::all_of(ranks_, &Rank::gone))) return;
+      if (!leave) leave = Clock::now() + (all_came() ? kToRead : kToCome);
+      if (Clock::now() > *leave || (all_came() && std::ranges::all_of(ranks_, &Rank::gone))) return;
     }
   }
 
@@ -134,8 +133,8 @@ class ControlServer {
         other_version_ = true;
         one->send(ControlMessage::failure);  // by which it sees the same
       }
-      const bool silent = std::chrono::nanoseconds(one->silence()) > kAnswer;
-      const bool goes = message || one->problem() || silent;
+      const bool silent = std::chrono::nanoseconds(one->silence()) > kAnswer,
+                 goes = message || one->problem() || silent;
       if (message && message->kind == ControlMessage::hello) admit(one, message->body);
       if (goes) one = nullptr;
     }

@@ -104,9 +104,13 @@ void ControlClient::wait_for_all() {
   if (!started_) zl::throw_failure(failure_);  // a later failure is thrown by the next call
 }
 
+// A rank that enters a call, which it does often, sends what is new: else states may have changed.
 void ControlClient::send(ControlMessage kind, const std::string& body) {
   const std::lock_guard lock(sending_);
-  connection_->send(kind, to_bytes(encode(flight_)) + body);
+  const int64_t calls = flight_.calls(), news = calls - std::exchange(sent_calls_, calls);
+  const int64_t most =
+      kind == ControlMessage::enter ? std::clamp<int64_t>(news, 1, kAllRecords) : kAllRecords;
+  connection_->send(kind, to_bytes(encode(flight_, most)) + body);
 }
 
 std::vector<std::string> ControlClient::all_gather_object(const Call& call, const std::string& text,
@@ -260,12 +264,11 @@ void run_process_rank(const LaunchedRank& place, const std::function<void(Commun
                 kMostRanks, " processes");
   set_last_failure_report("");
   // Processes start and threads run when the system allows, so very short timeouts would fail.
-  const auto at_least = [&](std::chrono::milliseconds least) {
-    return options.timeout.count() > 0 ? std::max(options.timeout, least) : options.timeout;
-  };
+  const std::chrono::milliseconds least = options.timeout.count() > 0 ? 500ms : 0ms,
+                                  timeout = std::max(options.timeout, least);
   EventStream events(place.rank);  // outlives the records that point into it
-  ControlClient others(RankStart{place, process, host_name(), boot_id(), at_least(1s)},
-                       at_least(500ms), watch(place, options, transport));
+  ControlClient others({place, process, host_name(), boot_id(), std::max(timeout, 2 * least)},
+                       timeout, watch(place, options, transport));
   others.wait_for_all();
   std::exception_ptr error;
   const auto failed = [&](const char* what, const std::string& detail) {

@@ -34,7 +34,7 @@ inline Mpi mpi_of_build() {
   if (!mpi->open_mpi) return {false, within};
   // The ranks have time to say why they end, also on a busy machine.
   return {true, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + within +
-                    " --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 3"};
+                    " --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 2"};
 }
 
 // `mpirun -n 3 mpi_rank CASE`; `before`: variables, "NAME=VALUE ".

@@ -354,9 +354,9 @@ int run_launched_ranks(const LaunchPlan& plan, Terminal terminal) {
 void become_mpirun(int ranks, const std::vector<std::string>& program) {
   const MpiInBuild mpi = require_mpi();
   std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(ranks)};
-  if (mpi.open_mpi)  // its ranks have time to save a checkpoint between SIGTERM and SIGKILL
-    words.insert(words.end(), {"--oversubscribe", "--bind-to", "none", "--mca",
-                               "odls_base_sigkill_timeout", "3"});
+  if (mpi.open_mpi)  // the ranks have time to save a checkpoint, and say themselves why they end
+    words.insert(words.end(), {"-q", "--oversubscribe", "--bind-to", "none", "--mca",
+                               "odls_base_sigkill_timeout", "2"});
   if (mpi.open_mpi && geteuid() == 0) words.emplace_back("--allow-run-as-root");
   words.insert(words.end(), program.begin(), program.end());
   execv(words[0].c_str(), pointers(words).data());
