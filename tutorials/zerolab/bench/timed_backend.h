@@ -64,11 +64,6 @@ class TimedBackend final : public Backend {
   // The kernels: a matmul's name has its sizes, all others have their own.
   using T = const Tensor&;
   void matmul(Factor a, Factor b, T bias, T out, Write write, T workspace) override;
-  std::future<void> start_copy(T from, T to) override {
-    std::future<void> transfer;
-    timed("copy", [&] { transfer = inner_.start_copy(from, to); });
-    return transfer;
-  }
   std::function<const void*()> start_download(T from) override {
     std::function<const void*()> copy;
     timed("download", [&] { copy = inner_.start_download(from); });
