@@ -110,14 +110,15 @@ class Comparison {
         continue;
       }
       c_.model.transposed = before;
-      if (!merge(size)) split(size);
+      regroup(size);
     }
     planned(0);
   }
 
-  // Units that are one in the run: a sequence of blocks, with root or without.
-  bool merge(int64_t size) {
+  // Other units, one of which has this size.
+  void regroup(int64_t size) {
     std::vector<Unit>& units = c_.model.units;
+    // Units that are one in the run: a sequence of blocks, with root or without.
     for (const bool with_root : {true, false})
       for (size_t first = units.size(); first-- > 1;) {
         Unit& into = units[with_root ? 0 : first];
@@ -130,29 +131,25 @@ class Comparison {
           if (!has(size, one)) continue;
           into = one;
           units.erase(begin, next + 1);
-          say(str("a unit is missing: ", list_of(names), " are one unit of ", with_commas(size),
-                  " elements; fully_shard was not called for each of them"));
-          return true;
+          return say(str("a unit is missing: ", list_of(names), " are one unit of ",
+                         with_commas(size),
+                         " elements; fully_shard was not called for each of them"));
         }
       }
-    return false;
-  }
-
-  // A module that is a unit by itself, as fully_shard(model.wte) makes it; or one that is there
-  // twice, such as a head that is not tied to the embedding.
-  void split(int64_t size) {
+    // A module that is a unit by itself, as fully_shard(model.wte) makes it; or one that is there
+    // twice, such as a head that is not tied to the embedding.
     const auto module_of = [](const Parameter* p) { return p->name.substr(0, p->name.rfind('.')); };
-    for (Unit& unit : c_.model.units)
+    for (Unit& unit : units)
       for (Parameter* p : unit.parameters) {
         Unit part{module_of(p), {}}, rest{unit.name, {}}, twice = unit;
         for (Parameter* other : unit.parameters)
           (module_of(other) == part.name ? part : rest).parameters.push_back(other);
         twice.parameters.push_back(p);
         if (p->shape.size() == 2 && has(size, twice)) {
-          say(str(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
-                  p->name, ": is the head not tied to the embedding?"));
           unit = twice;
-          return;
+          return say(str(unit.name, " has ", with_commas(size),
+                         " elements, as many as with a second ", p->name,
+                         ": is the head not tied to the embedding?"));
         }
         if (!has(size, part)) continue;
         const bool whole = std::ranges::any_of(
@@ -161,8 +158,7 @@ class Comparison {
                 " elements is gathered and reduced by itself",
                 whole ? ", beside all of " + unit.name : ""));
         if (!whole) unit = rest;
-        c_.model.units.push_back(part);
-        return;
+        return units.push_back(part);
       }
   }
 

@@ -28,18 +28,14 @@ std::string lower(std::string text) {
 
 // "all_gather" for "_allgather_base_" and "AllGather".
 std::string our_name(std::string name) {
-  static const std::pair<const char*, const char*> names[] = {{"allgather", "all_gather"},
-                                                              {"reducescatter", "reduce_scatter"},
-                                                              {"allreduce", "all_reduce"},
-                                                              {"broadcast", "broadcast"},
-                                                              {"alltoall", "all_to_all"},
-                                                              {"barrier", "barrier"},
-                                                              {"send", "send"},
-                                                              {"recv", "receive"}};
   std::erase(name, '_');
   name = lower(name);
-  for (const auto& [theirs, ours] : names)
-    if (name.find(theirs) != name.npos) return ours;
+  for (const std::string ours : {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                 "all_to_all", "barrier", "send", "recv"}) {
+    std::string plain = ours;
+    std::erase(plain, '_');
+    if (name.find(plain) != name.npos) return ours == "recv" ? "receive" : ours;
+  }
   return name;
 }
 
