@@ -55,7 +55,6 @@ struct ConfigFinding {
   std::string text;      // one or two sentences
   std::string key;       // "zero_optimization.overlap_comm"; empty: none
   bool of_flag = false;  // a flag of this run replaces the value
-  int line = 0;          // of the file; findings about --set and flags come last
 };
 // One line: "ds.json:7: warning: zero_optimisation: unknown key; …".
 std::string to_string(const ConfigFinding& finding);
@@ -81,6 +80,7 @@ struct ConfigSource {
 
 struct LoadedConfig {
   Config config;
+  // In the order of the file's lines; those about --set and flags come last.
   std::vector<ConfigFinding> findings;
   // Where each value and each block is given: "zerolab.seed" → "ds.json:9", "--set zerolab.seed",
   // "--seed". Of a value that follows from others: "derived: 32 / 4 ranks / 1".

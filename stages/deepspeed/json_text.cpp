@@ -1,127 +1,37 @@
 #include "stages/deepspeed/json_text.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "tensor/error.h"
+#include "tensor/io/json_check.h"
 #include "tensor/printable.h"
 
 namespace zl {
 namespace {
 
-using Kind = JsonValue::Kind;
-using nlohmann::json;  // reads single words and strings here
+using nlohmann::json;
 
-struct Reader {
-  const std::string_view text;
-  const std::string &name, &where;
-  size_t at = 0;
-  int line = 1, depth = 0;
-  std::string inside = {};  // which array or object is open
+constexpr std::string_view kSpace = " \t\r\n", kMarks = " \t\r\n{}[],:";
+constexpr char kRules[] =
+    " (keys and strings are in double quotes, a comma is between items, other values are "
+    "numbers, true, false or null; all in UTF-8)";
 
-  void fail(const auto&... parts) const { throw InputError(str(name, ":", line, ": ", parts...)); }
-
-  // What is here: a string without its quotes, or all characters up to space or one that has a
-  // meaning in JSON, or that character.
-  std::string_view word() const {
-    if (text[at] == '"') return text.substr(at + 1, text.find('"', at + 1) - at - 1);
-    const size_t end = std::min(text.find_first_of(" \t\r\n{}[],:\"/#", at), text.size());
-    return text.substr(at, std::max<size_t>(end - at, 1));
-  }
-
-  void expect(bool is_here, const auto&... what) const {
-    if (!is_here && at == text.size()) fail("the text ends inside ", inside);
-    if (!is_here) fail("expected ", what..., ", not ", in_quotes(word()));
-  }
-
-  // The next character that is neither space nor in a comment; 0 at the end. No other text has line
-  // ends.
-  char next() {
-    while (at < text.size()) {
-      const std::string_view rest = text.substr(at);
-      size_t length = rest.find_first_not_of(" \t\r\n");
-      if (rest[0] == '#' || rest.starts_with("//")) length = rest.find('\n');
-      if (rest.starts_with("/*")) {
-        if ((length = rest.find("*/", 2)) == rest.npos)
-          fail("this comment has no end: */ is missing");
-        length += 2;
-      }
-      if (length == 0) return text[at];
-      const std::string_view skipped = rest.substr(0, length);
-      line += int(std::ranges::count(skipped, '\n'));
-      at += skipped.size();
-    }
-    return 0;
-  }
-
-  JsonValue value_here() const {
-    if (!where.empty()) return {.where = where};
-    return {.line = line, .where = str(name, ":", line)};
-  }
-
-  void read_value(JsonValue& value) {
-    const char first = next();
-    if (first == '{' || first == '[')
-      read_items(value, first == '{');
-    else if (first == '"')
-      value.kind = Kind::string, value.text = read_string();
-    else
-      read_word(value);
-  }
-
-  void read_items(JsonValue& list, bool object) {
-    const std::string around = std::exchange(
-        inside, str(object ? "the object" : "the array", " that line ", line, " opens"));
-    const char end = object ? '}' : ']';
-    std::map<std::string, int> lines;  // of the keys
-    list.kind = object ? Kind::object : Kind::array;
-    if (++depth > kJsonDepth)
-      fail("more than ", kJsonDepth, " brackets are open here; a configuration needs 5");
-    for (++at; next() != end;) {
-      JsonValue item = value_here();
-      if (object) {
-        expect(next() == '"', "a key in double quotes inside ", inside);
-        item.key = read_string();
-        const auto [first, is_new] = lines.emplace(item.key, line);
-        if (!is_new)
-          fail("duplicate key ", in_quotes(item.key), "; the first is in line ", first->second);
-        expect(next() == ':', "\":\" after the key ", in_quotes(item.key));
-        ++at;
-      }
-      read_value(item);
-      list.items.push_back(std::move(item));
-      expect(next() == ',' || next() == end, "\",\" or \"", end, "\" inside ", inside);
-      if (text[at] == ',') ++at;
-    }
-    ++at, --depth;
-    inside = around;
-  }
-
-  std::string read_string() {
-    size_t end = at + 1;
-    while (end < text.size() && text[end] != '"' && text[end] != '\n')
-      end += text[end] == '\\' ? 2 : 1;
-    const json string = json::parse(text.substr(at, end + 1 - at), nullptr, false);
-    if (!string.is_string())
-      fail(
-          "this string does not end on its line, or has a wrong escape (\\), a control "
-          "character or bytes that are not UTF-8");
-    at = end + 1;
-    return string;
-  }
-
-  // A number, true, false or null.
-  void read_word(JsonValue& value) {
-    expect(at < text.size());
-    value.text = word();
-    const json read = json::parse(value.text, nullptr, false);
-    expect(!read.is_discarded(), "true, false, null, a number or a string in double quotes");
-    value.number = read.is_number() ? double(read) : 0;
-    value.kind = read.is_number() ? Kind::number : read.is_boolean() ? Kind::boolean : Kind::null;
-    at += value.text.size();
-  }
+// An array or object that is open.
+struct Open {
+  bool is_array;
+  int line;
+  std::string path;
 };
+
+// The length of the comment with which the text begins; 0: none, npos: it has no end.
+size_t comment_length(std::string_view text) {
+  if (text[0] == '#' || text.starts_with("//")) return std::min(text.find('\n'), text.size());
+  if (!text.starts_with("/*")) return 0;
+  const size_t end = text.find("*/", 2);
+  return end == text.npos ? end : end + 2;
+}
 
 // A text of at most `longest` bytes, which ends between two characters of UTF-8.
 std::string cut(std::string_view text, size_t longest) {
@@ -132,36 +42,87 @@ std::string cut(std::string_view text, size_t longest) {
 
 }  // namespace
 
-const JsonValue* JsonValue::find(std::string_view name) const {
-  const auto item = std::ranges::find(items, name, &JsonValue::key);
-  return kind == Kind::object && item != items.end() ? &*item : nullptr;
+std::string plain_json(std::string_view original, const std::string& name, Places& places) {
+  std::string text(original), path, here;  // of the last key
+  std::vector<Open> open;
+  size_t string = 0, comma = 0;  // where the last ones are
+  int line = 1;
+  char before = 0;  // the last character that is neither space nor in a string
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    const size_t comment = comment_length(std::string_view(text).substr(at));
+    if (comment == text.npos) break;
+    for (size_t i = at; i < at + comment; ++i) text[i] = text[i] == '\n' ? '\n' : ' ';
+    const char c = text[at];
+    end = at + 1;
+    line += c == '\n';
+    if (kSpace.find(c) != kSpace.npos) continue;
+    if (before == 0) places[""] = str(name, ":", line);
+    if (c == '"') {
+      while (end < text.size() && text[end] != '\n' && text[end] != '"')
+        end += text[end] == '\\' ? 2 : 1;
+      require_input(end < text.size() && text[end++] == '"', name, ":", line,
+                    ": this string does not end on its line");
+      string = at, here = str(name, ":", line);
+    } else if (c == ':' && before == '"' && !open.empty()) {
+      const json key =
+          json::parse(text.substr(string, text.find_last_of('"', at) + 1 - string), nullptr, false);
+      path = path_of(open.back().path, key.is_string() ? key : "");
+      const auto [first, is_new] = places.emplace(path, here);
+      require_input(is_new, here, ": duplicate key ", path, "; the first is at ", first->second);
+    } else if (c == '{' || c == '[') {
+      require_input(open.size() < kJsonDepth, name, ":", line, ": more than ", kJsonDepth,
+                    " brackets are open here; a configuration needs 5");
+      if (!open.empty() && open.back().is_array)
+        path = str(open.back().path, "[", places.size(), "]");
+      open.push_back({c == '[', line, path});
+    } else if (c == '}' || c == ']') {
+      if (before == ',' && comma > 0) text[comma] = ' ';  // a trailing one
+      if (!open.empty()) open.pop_back();
+    } else if (c == ',') {
+      comma = std::string_view("{[,:").find(before) == text.npos ? at : 0;
+    }
+    before = c;
+  }
+  require_input(before != 0, name, " is empty: a configuration is one JSON object, at least {}");
+  if (!open.empty())
+    throw InputError(str(name, ":", line, ": the text ends inside the ",
+                         open.back().is_array ? "array" : "object", " that line ", open.back().line,
+                         " opens"));
+  require_input(text.find('\0') == text.npos, name, ":1: this is not text: it has zero bytes");
+  try {
+    return json::parse(text).dump();
+  } catch (const json::parse_error& e) {
+    const size_t last = std::min(e.byte, text.size()),
+                 begin = text.find_last_of(kMarks, std::max<size_t>(last, 2) - 2) + 1;
+    throw InputError(str(name, ":", 1 + std::count(text.begin(), text.begin() + long(last), '\n'),
+                         ": this is no JSON: ",
+                         in_quotes(text.substr(begin, text.find_first_of(kMarks, last) - begin)),
+                         kRules));
+  } catch (const json::out_of_range&) {
+    check_json(text, name);  // says where
+    throw;
+  }
 }
 
-JsonValue parse_json(std::string_view text, const std::string& name, const std::string& where) {
-  Reader reader{text, name, where};
-  if (text.find('\0') != text.npos) reader.fail("this is not text: it has zero bytes");
-  if (text.starts_with("\xEF\xBB\xBF")) reader.at = 3;  // a byte order mark
-  require_input(reader.next() != 0, name,
-                " is empty: a configuration is one JSON object, at least {}");
-  JsonValue root = reader.value_here();
-  reader.read_value(root);
-  reader.expect(reader.next() == 0, "the end of the text after the JSON value");
-  return root;
+std::string path_of(const std::string& block, const std::string& key) {
+  const bool plain = !key.empty() && key.find('.') == key.npos;
+  return (block.empty() ? "" : block + ".") + (plain ? key : in_quotes(key));
+}
+
+std::string text_of(const std::string& text) {
+  const json value = json::parse(text);
+  return value.is_string() ? std::string(value) : text;
 }
 
 std::string in_quotes(std::string_view text, size_t longest) {  // U+FFFD: bytes that are not UTF-8
   return printable(json(cut(text, longest)).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-std::string describe(const JsonValue& value) {
-  if (value.kind == Kind::string) return "the string " + in_quotes(value.text);
-  if (value.kind == Kind::object) return "an object";
-  if (value.kind != Kind::array) return printable(cut(value.text, 48));
-  std::string items;
-  for (const JsonValue& item : value.items)
-    items += (items.empty() ? "" : ", ") +
-             (item.kind == Kind::string ? in_quotes(item.text) : describe(item));
-  return items.empty() ? "an empty array" : "an array [" + cut(items, 48) + "]";
+std::string describe(const std::string& text) {
+  if (text[0] == '"') return "the string " + in_quotes(text_of(text));
+  if (text[0] == '{') return "an object";
+  if (text == "[]") return "an empty array";
+  return (text[0] == '[' ? "an array " : "") + printable(cut(text, 48));
 }
 
 }  // namespace zl

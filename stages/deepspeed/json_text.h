@@ -1,40 +1,33 @@
-// JSON as people write it in configuration files, with the line of every value.
+// JSON as people write it in configuration files, with the line of every key.
 //
 // DeepSpeed reads HJSON. zerolab reads the part of it that users' files have: JSON with comments
 // (//, /* */, #) and trailing commas.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "tensor/io/json_check.h"  // kJsonDepth
 
 namespace zl {
 
-struct JsonValue {
-  enum class Kind { null, boolean, number, string, array, object };
-  Kind kind = Kind::null;
-  // The characters of a string; of a number, a boolean and null those of the file; of others none.
-  std::string text;
-  double number = 0;
-  std::string key;               // of a member of an object
-  std::vector<JsonValue> items;  // of an array or an object, in the order of the text
-  int line = 0;                  // from 1; a member has the line of its key; 0: not in a file
-  std::string where;             // "ds.json:7", or the --set or flag that gave the value
+// Where the value of each path is given: "ds.json:7", or the --set or flag. "": of all.
+using Places = std::map<std::string, std::string>;
 
-  const JsonValue* find(std::string_view key) const;  // the member of that name, or null
-  bool is_auto() const { return kind == Kind::string && text == "auto"; }
-  bool is_absent() const { return kind == Kind::null || is_auto(); }
-};
+// The text's value as plain JSON. Each key gets its place: the name and the line, from 1. Throws
+// InputError with one sentence that starts with "name:line: " if the text is not JSON as described
+// above or has a key twice, with "name is empty" if there is no value, or with "name is not valid"
+// if no double holds a number.
+// Whole numbers keep 64 bits; larger ones and those with a dot or an exponent become doubles, so
+// that 5e8 is 500000000.0. Members of an object are in the order of their keys.
+std::string plain_json(std::string_view text, const std::string& name, Places& places);
 
-// Throws InputError with one sentence that starts with "name:line: " if the text is not JSON as
-// described above or has a key twice, or with "name is empty" if there is no value.
-// `where`: of all values; empty: "name:line" of each.
-JsonValue parse_json(std::string_view text, const std::string& name, const std::string& where = "");
+// "optimizer.params"; a key that is empty or has a dot itself is in quotes.
+std::string path_of(const std::string& block, const std::string& key);
 
 // The value in a sentence: `the string "32"`, `5.5`, `an object`. Long ones are cut.
-std::string describe(const JsonValue& value);
+std::string describe(const std::string& json);
+// The characters of a string; of others the JSON.
+std::string text_of(const std::string& json);
 // The text between double quotes, with escapes, cut after `longest` bytes.
 std::string in_quotes(std::string_view text, size_t longest = 48);
 

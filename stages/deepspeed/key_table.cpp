@@ -3,7 +3,6 @@
 // tutorials/reference/configuration.md says what each key sets.
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <limits>
@@ -17,50 +16,35 @@
 namespace zl {
 namespace {
 
-using Kind = JsonValue::Kind;
-using Value = const JsonValue&;
+using nlohmann::json;
+using Text = const std::string&;                                 // JSON
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();  // of a range: no limit
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();   // likewise
 
-// Whether a value has a type, and its name in a sentence.
-struct Fit {
-  bool fits;
-  const char* type;
-};
+using Strings = std::vector<std::string>;
 
-// get() of each type: the value as that type. If the value has another type, `to` is unspecified.
-Fit get(Value v, bool& to) {
-  to = v.text == "true";  // also in quotes, as in DeepSpeed
-  return {v.kind == Kind::boolean || (v.kind == Kind::string && to), "true or false"};
-}
-Fit get(Value v, double& to) {
-  to = v.number;
-  return {v.kind == Kind::number, "a number"};
-}
-template <std::integral T>
-Fit get(Value v, T& to) {
-  const char* end = v.text.data() + v.text.size();
-  const auto [stop, error] = std::from_chars(v.text.data(), end, to);
-  bool fits = error == std::errc() && stop == end;
-  if (!fits && v.number == std::floor(v.number) && std::abs(v.number) < 0x1p63)  // 5e8
-    fits = std::in_range<T>(int64_t(v.number)), to = T(int64_t(v.number));
-  return {fits && v.kind == Kind::number,
-          std::unsigned_integral<T> ? "a whole number from 0 to 2^64 - 1" : "a whole number"};
-}
-Fit get(Value v, std::string& to) {
-  to = v.text;
-  return {v.kind == Kind::string && to.find('\0') == to.npos, "a string without zero bytes"};
-}
-// One string too, as in --set zerolab.no_weight_decay=*bias.
-Fit get(Value v, std::vector<std::string>& to) {
-  bool fits = v.kind == Kind::array || v.kind == Kind::string;
-  if (v.kind == Kind::string) to.push_back(v.text);
-  for (Value item : v.items) fits &= item.kind == Kind::string, to.push_back(item.text);
-  return {fits, "an array of strings"};
-}
+// The name of a type in a sentence.
 template <class T>
-Fit get(Value v, std::optional<T>& to) {
-  return get(v, to.emplace());
+constexpr const char* kType = std::is_same_v<T, bool>          ? "true or false"
+                              : std::is_same_v<T, double>      ? "a number"
+                              : std::is_same_v<T, std::string> ? "a string without zero bytes"
+                              : std::is_same_v<T, Strings>     ? "an array of strings"
+                                                               : "a whole number";
+
+// Whether the value has the type; then it is in `to`.
+template <class T>
+bool get(json v, T& to) try {
+  if (std::is_same_v<T, bool> && v == "true") v = true;  // in quotes, as in DeepSpeed
+  // As in --set zerolab.no_weight_decay=*bias.
+  if (std::is_same_v<T, Strings> && v.is_string()) v = json::array({v});
+  if (std::is_integral_v<T> && v.is_number_float() && std::abs(double(v)) >= 0x1p63) return false;
+  if (std::is_signed_v<T> && v.is_number_unsigned() && !std::in_range<int64_t>(uint64_t(v)))
+    return std::is_floating_point_v<T>;
+  to = v.get<T>();
+  if constexpr (std::is_same_v<T, std::string>) return to.find('\0') == to.npos;
+  return to == v;  // 5e8, but not 2.5 for a whole number
+} catch (const json::exception&) {
+  return false;
 }
 
 // The JSON of a member. An empty text is null.
@@ -69,11 +53,7 @@ std::string json_of(const std::string& text) {
 }
 template <class T>
 std::string json_of(const T& value) {
-  return nlohmann::json(value).dump();
-}
-template <class T>
-std::string json_of(const std::optional<T>& value) {
-  return value ? json_of(*value) : "null";
+  return json(value).dump();
 }
 
 bool in_range(double number, int64_t least, int64_t most) {
@@ -84,12 +64,13 @@ bool in_range(double number, int64_t least, int64_t most) {
 template <class T>
 ConfigMember value(std::function<void(const T&)> take, std::function<std::string()> show,
                    int64_t least = kLeast, int64_t most = kMost) {
-  const auto store = [=](Value v) -> std::string {
+  const auto store = [=](Text text) -> std::string {
+    const json given = json::parse(text);
     T taken{};
-    const auto [fits, type] = get(v, taken);
-    if (fits && (least == kLeast || in_range(v.number, least, most))) return take(taken), "";
-    if (most < kMost) return str(type, " from ", least, " to ", most);
-    return least > kLeast ? str(type, " of at least ", least) : type;
+    const bool fits = get(given, taken);
+    if (fits && (least == kLeast || in_range(given, least, most))) return take(taken), "";
+    if (most < kMost) return str(kType<T>, " from ", least, " to ", most);
+    return least > kLeast ? str(kType<T>, " of at least ", least) : kType<T>;
   };
   return {store, show};
 }
@@ -110,24 +91,23 @@ template <class T>
 using Choices = std::vector<std::pair<std::string, T>>;
 template <class T>
 ConfigMember one_of(T& member, const Choices<T>& choices, bool any_case = false) {
-  ConfigMember all;
-  std::string list;
-  for (const auto& [name, value] : choices) {
-    all.names.push_back(name);
-    list += str(list.empty() ? "one of \"" : ", \"", name, "\"");
-  }
-  all.store = [=, &member](Value v) {
-    for (const auto& [name, value] : choices)
-      if (v.text == name || (any_case && lower_case(v.text) == lower_case(name)))
-        return member = value, std::string();
-    return list;
+  const auto store = [=, &member](Text text) {
+    const std::string word = any_case ? lower_case(text_of(text)) : text_of(text);
+    std::vector<std::string> names;
+    std::string list;
+    for (const auto& [name, value] : choices) {
+      if (word == (any_case ? lower_case(name) : name)) return member = value, std::string();
+      list += str(list.empty() ? "one of \"" : ", \"", names.emplace_back(name), "\"");
+    }
+    const std::string nearest = nearest_name(word, names);
+    return nearest.empty() ? list : str(list, " (did you mean \"", nearest, "\"?)");
   };
-  all.show = [=, &member] {
+  const auto show = [=, &member] {
     for (const auto& [name, value] : choices)
       if (value == member) return json_of(name);
     return std::string("null");
   };
-  return all;
+  return {store, show};
 }
 
 // A number of ranks; 0 and 1 mean none.
@@ -137,20 +117,22 @@ ConfigMember group(int64_t& size) {
 
 // Shown is what a run has, also where no key gives the type.
 ConfigMember type_of(std::optional<Dtype>& type, const Config& c) {
-  ConfigMember all =
-      one_of(type, {{"fp32", Dtype::f32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::f16}}, true);
-  all.show = [&type, &c, names = all.names] {
-    return json_of(names[size_t(type.value_or(gradient_type(c)))]);
+  const Choices<std::optional<Dtype>> types{
+      {"fp32", Dtype::f32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::f16}};
+  const auto show = [=, &type, &c] {
+    std::optional<Dtype> shown = type.value_or(gradient_type(c));
+    return one_of(shown, types).show();
   };
-  return all;
+  return {one_of(type, types, true).store, show};
 }
 
 // AdamW's two decay rates as one array.
 ConfigMember betas_of(OptimizerConfig& o) {
-  const auto store = [&o](Value v) -> std::string {
-    bool fits = v.kind == Kind::array && v.items.size() == 2;
-    for (Value i : v.items) fits &= i.kind == Kind::number && i.number >= 0 && i.number < 1;
-    if (fits) o.beta1 = v.items[0].number, o.beta2 = v.items[1].number;
+  const auto store = [&o](Text text) -> std::string {
+    const json v = json::parse(text);
+    bool fits = v.is_array() && v.size() == 2;
+    for (const json& beta : v) fits &= beta.is_number() && beta >= 0 && beta < 1;
+    if (fits) o.beta1 = v[0], o.beta2 = v[1];
     return fits ? "" : "an array of two numbers from 0 to below 1";
   };
   return {store, [&o] { return json_of(std::vector{o.beta1, o.beta2}); }};
@@ -275,10 +257,12 @@ void add_precision(Keys& all, Config& c) {
 void add_zero(Keys& all, Config& c) {
   const ConfigMember stage = value<int64_t>([&c](int64_t n) { c.stage = kStages[n]; },
                                             [&c] { return json_of(stage_number(c.stage)); }, 0, 3);
-  ConfigMember threshold = at(c.persistence_threshold, 0);
-  threshold.show = [&c] {  // DeepSpeed's own, in its preset (predict/preset_forms.cpp)
-    return json_of(c.persistence_threshold.value_or(c.as == "deepspeed-3" ? 100'000 : 0));
-  };
+  const ConfigMember threshold = value<int64_t>(
+      [&c](int64_t n) { c.persistence_threshold = n; },
+      [&c] {  // DeepSpeed's own, in its preset (predict/preset_forms.cpp)
+        return json_of(c.persistence_threshold.value_or(c.as == "deepspeed-3" ? 100'000 : 0));
+      },
+      0);
   const ConfigMember old = value<bool>(
       [&c](bool on) { c.offload_optimizer = on ? OffloadDevice::cpu : OffloadDevice::none; }, {});
   Overlap& o = c.overlap;
@@ -348,8 +332,10 @@ void add_ours(Keys& all, Config& c) {
   for (const Preset& p : zl::presets()) presets.emplace_back(p.name, p.name);
   Choices<std::optional<std::string>> models;
   for (const std::string& model : gpt_names()) models.emplace_back(model, model);
-  ConfigMember model = one_of(c.model, models);
-  model.show = [&c] { return json_of(c.model.value_or("small")); };
+  const ConfigMember model{one_of(c.model, models).store,
+                           [&c] { return json_of(c.model.value_or("small")); }},
+      data = value<std::string>([&c](const std::string&name) { c.data = name; },
+                                [&c] { return json_of(c.data.value_or("")); });
   const Choices<Recompute> recompute{
       {"none", none}, {"selective", selective}, {"full", full}, {"false", none}, {"true", full}};
   add(all, "zerolab",
@@ -368,8 +354,8 @@ void add_ours(Keys& all, Config& c) {
              "activation_checkpointing needs \"full\"; write that, or leave one of the "
              "two out")},
        {"model", model},
-       {"data", at(c.data), "", must(c.data != "", "the name is empty")},
-       {"seed", at(c.seed)},
+       {"data", data, "", must(c.data != "", "the name is empty")},
+       {"seed", at(c.seed, 0)},
        {"steps", at(c.steps, 1)}});
 }
 
@@ -381,9 +367,15 @@ std::vector<ConfigKey> config_keys(Config& c) {
        {add_update, add_schedule, add_precision, add_zero, add_offload, add_reports, add_ours})
     add_part(all, c);
   for (const ConfigKey& key : keys_without_effect()) all.push_back(key);
-  for (ConfigKey& block : keys_of(kBlocks)) {
-    block.member.store = [](Value v) { return v.kind == Kind::object ? "" : "an object"; };
-    all.push_back(block);
+  for (size_t i = 0; i < all.size(); ++i) {  // of new blocks too, which may be in a block
+    const std::string path = all[i].block;
+    const size_t name = path.rfind('.') + 1;
+    const std::string block = path.substr(0, std::max<size_t>(name, 1) - 1),
+                      key = path.substr(name);
+    if (!path.empty() && !find_key(all, block, key))
+      all.push_back({.key = key,
+                     .member = {[](Text text) { return text[0] == '{' ? "" : "an object"; }},
+                     .block = block});
   }
   return all;
 }

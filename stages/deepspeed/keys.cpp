@@ -1,23 +1,135 @@
-// What is printed about keys: suggestions, the tables of all keys, the values of one configuration.
+// The keys that never have an effect, and why. What is printed about keys: suggestions, the tables
+// of all keys, the values of one configuration.
 
 #include "stages/deepspeed/keys.h"
 
 #include <algorithm>
 #include <cctype>
-#include <utility>
+#include <sstream>
 
 #include "tensor/error.h"
 
 namespace zl {
+namespace {
+
+constexpr char kNone[] = "zerolab has no such mechanism";
+constexpr char kNoTensor[] = "there is no tensor parallelism; every rank reads its own sequences";
+constexpr bool noted = false, refused = true;
+
+const struct {
+  bool refused;
+  const char *reason, *names;  // as in keys_of()
+} kNever[] = {
+    {noted, kNone,
+     "zero_force_ds_cpu_optimizer dataloader_drop_last disable_python_gc data_parallel_group "
+     "use_data_before_expert_parallelism seq_parallel_communication_data_type expert_parallel "
+     "pipeline compile hybrid_engine weight_quantization timers disable_allgather aio log_level "
+     "vocabulary_size memory_breakdown dump_state wandb comet autotuning flops_profiler "
+     "checkpoint datastates_ckpt allgather_size fp32_allreduce allreduce_always_fp32 optimizer. "
+     "legacy_fusion optimizer.params. fused foreach bf16. immediate_grad_update fp16. auto_cast "
+     "data_types. param_dtype buffer_dtype keep_in_fp32_modules scheduler.params. "
+     "last_batch_iteration zero_optimization. use_multi_rank_bucket_allreduce "
+     "memory_efficient_linear override_module_apply pipeline_loading_checkpoint legacy_stage1 "
+     "log_trace_cache_warnings enable_sanity_checks save_muon_momentum_buffer_in_memory "
+     "elastic_checkpoint stage3_use_all_reduce_for_fetch_params stage3_allgather_sequential "
+     "round_robin_gradients leaf_module zero_quantized_nontrainable_weights "
+     "cpu_offload_use_pin_memory stage3_model_persistence_threshold "
+     "stage3_module_granularity_threshold zero_optimization.offload_optimizer. super_offload "
+     "cpuadam_cores_perc buffer_count fast_init zero_optimization.offload_param. buffer_count "
+     "buffer_size max_in_cpu activation_checkpointing. contiguous_memory_optimization "
+     "synchronize_checkpoint_boundary profile torch_autocast. dtype lower_precision_safe_modules "
+     "data_efficiency. seed data_sampling data_routing"},
+    {noted, "zerolab always works as if this were true",
+     "zero_allow_untested_optimizer=true managed_gradient_accumulation=true zero_optimization. "
+     "allgather_partitions=true reduce_scatter=true contiguous_gradients=true "
+     "compute_grad_norm=true ignore_unused_parameters=true load_from_fp32_weights=true "
+     "parameter_alignment=true"},
+    {noted, "host memory is pinned where there is a GPU, and pageable elsewhere",
+     "zero_optimization.offload_optimizer. pin_memory=true zero_optimization.offload_param. "
+     "pin_memory=true"},
+    {noted, "--trace FILE has the time of each phase and collective",
+     "wall_clock_breakdown comms_logger. enabled verbose prof_all=true prof_ops debug"},
+    {noted, "progress says how a run goes", "steps_per_print"},
+    {noted, "--out always writes full weights, in fp32",
+     "zero_optimization. stage3_gather_16bit_weights_on_model_save "
+     "stage3_gather_fp16_weights_on_model_save"},
+    {noted, "all of the optimizer state is offloaded",
+     "zero_optimization.offload_optimizer. ratio=1"},
+    {noted, "gradients are added, then divided by the number of ranks; only rounding differs",
+     "prescale_gradients gradient_predivide_factor=1"},
+    {noted, "data-parallel ranks read different sequences, so none holds a copy to leave out",
+     "activation_checkpointing. partition_activations=false"},
+    {noted, kNoTensor,
+     "tensor_parallel. tp_overlap_comm vocab_parallel_lm_head vocab_parallel_ce_backend "
+     "injection_policy_tuple partition_config preset_model keep_module_on_host kernel_inject "
+     "replace_with_kernel_inject tensor_parallel.tp. tp_grain_size mpu tp_group"},
+    {refused, kNoTensor, "tensor_parallel. autotp_size=0 tensor_parallel.tp. tp_size=1"},
+    {refused, "there is no sequence parallelism", "sequence_parallel_size=1"},
+    {refused, kNone, "optimizer.params. amsgrad maximize"},
+    {refused, "write \"gradient_clipping\" at the top level",
+     "optimizer.params. max_grad_norm=absent"},
+    {refused, "the master copy and the moments are fp32; leave it out",
+     "fp16. fp16_master_weights_and_grads bf16. bf16_master_weights_and_grads "
+     "bf16_optimizer_states optimizer.params. fp32_optimizer_states=true"},
+    {refused, "zerolab has no autocast; enable bf16 or fp16 instead", "torch_autocast. enabled"},
+    {refused, "gradients are averaged; write \"mean\", and multiply the learning rate or clip",
+     "gradient_allreduce_op=mean"},
+    {refused, "ZenFlow changes results; leave it out", "zero_optimization. zenflow=absent"},
+    {refused, "deprecated: write offload_param", "zero_optimization. cpu_offload_param"},
+    {refused, "sequences are read in order, or shuffled with --shuffle; write \"enabled\": false",
+     "data_efficiency. enabled"},
+    {refused, "DeepSpeed 0.19.8 refuses this key, whose feature it removed; leave it out",
+     "sparse_gradients graph_harvesting elasticity curriculum_learning progressive_layer_drop "
+     "eigenvalue quantize_training compression_training sparse_attention nebula amp "
+     "zero_optimization. mics_hierarchical_params_gather zeropp_loco_param grad_hooks "
+     "mics_shard_size=-1 tensor_parallel. dtype=absent"}};
+
+// The keys that a row of kNever names.
+std::vector<ConfigKey> keys_of(const auto& row) {
+  std::vector<ConfigKey> all;
+  std::istringstream in(row.names);
+  for (std::string block, word; in >> word;) {
+    const size_t equals = word.find('=');
+    if (word.back() == '.')
+      block = word.substr(0, word.size() - 1);
+    else
+      all.push_back({.key = word.substr(0, equals),
+                     .unused = {row.reason, row.refused},
+                     .block = block,
+                     .always = equals == word.npos ? "" : word.substr(equals + 1)});
+  }
+  return all;
+}
+
+// The insertions, deletions, replacements and swaps of neighbours (Damerau 1964) that make one text
+// of the other. If these are more than `most`, any number above that.
+size_t edits(std::string_view a, std::string_view b, size_t most) {
+  while (!a.empty() && !b.empty() && a[0] == b[0]) a.remove_prefix(1), b.remove_prefix(1);
+  if (most == 0 || a.empty() || b.empty()) return std::max(a.size(), b.size());
+  const auto rest = [&](size_t of_a, size_t of_b) {
+    return 1 + edits(a.substr(of_a), b.substr(of_b), most - 1);
+  };
+  const bool swap = a.size() > 1 && b.size() > 1 && a[0] == b[1] && a[1] == b[0];
+  return std::min({rest(1, 0), rest(0, 1), rest(1, 1), swap ? rest(2, 2) : most + 1});
+}
+
+}  // namespace
+
+std::vector<ConfigKey> keys_without_effect() {
+  std::vector<ConfigKey> all;
+  for (const auto& row : kNever)
+    for (const ConfigKey& key : keys_of(row)) all.push_back(key);
+  return all;
+}
 
 std::string lower_case(std::string text) {
   for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
   return text;
 }
 
-std::string ConfigKey::path() const { return block.empty() ? key : block + "." + key; }
+std::string ConfigKey::path() const { return path_of(block, key); }
 
-std::string ConfigKey::type() const { return member.store({}); }
+std::string ConfigKey::type() const { return member.store("{}"); }
 
 std::string ConfigKey::value() const { return member.show ? member.show() : ""; }
 
@@ -31,24 +143,12 @@ const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view b
 bool needs_full_recompute(const Config& c) { return c.cpu_checkpointing || c.checkpoints > 0; }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
-  int distance = 3;
+  size_t least = 3;
   std::string nearest;
-  for (const std::string& other : names) {
-    // The fewest insertions, deletions, replacements and swaps of neighbours (Damerau 1964).
-    std::vector<std::vector<int>> d(name.size() + 1, std::vector<int>(other.size() + 1));
-    for (size_t i = 0; i <= name.size(); ++i)
-      for (size_t j = 0; j <= other.size(); ++j) {
-        d[i][j] = int(std::max(i, j));
-        if (i == 0 || j == 0) continue;
-        const int replace = d[i - 1][j - 1] + (name[i - 1] != other[j - 1]);
-        d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
-        if (i > 1 && j > 1 && name[i - 1] == other[j - 2] && name[i - 2] == other[j - 1])
-          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    const int edits = d.back().back();
-    if (edits < distance && 2 * edits < int(std::max(name.size(), other.size())))
-      distance = edits, nearest = other;
-  }
+  for (const std::string& other : names)
+    if (const size_t n = edits(name, other, 2);
+        n < least && 2 * n < std::max(name.size(), other.size()))
+      least = n, nearest = other;
   for (const std::string& other : names)
     if (nearest.empty() && name.size() > 3 && other.starts_with(name)) nearest = other;
   return nearest;
@@ -68,16 +168,13 @@ std::string config_keys_table() {
                 cell(k.value()), " |\n");
   }
   text += "\n### Keys without effect\n\n| keys | why |\n|---|---|\n";
-  std::string why;
-  for (const ConfigKey& k : keys_without_effect()) {
-    const std::string name = cell(k.path() + (k.always.empty() ? "" : "=" + k.always)),
-                      before = std::exchange(why, str(k.unused.refused ? "refused" : "no effect",
-                                                      ": ", k.unused.reason));
-    text += why == before    ? ", " + name
-            : before.empty() ? "| " + name
-                             : " | " + before + " |\n| " + name;
+  for (const auto& row : kNever) {
+    std::string names;
+    for (const ConfigKey& k : keys_of(row))
+      names +=
+          (names.empty() ? "" : ", ") + cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
+    text += str("| ", names, " | ", row.refused ? "refused: " : "no effect: ", row.reason, " |\n");
   }
-  text += " | " + why + " |\n";
   return text;
 }
 
@@ -92,16 +189,13 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
     const std::string path = key.path(), value = key.value(), default_value = ours[i].value();
     const bool differ = !key.deepspeed.empty() && key.deepspeed != default_value,
                theirs = differ && config.defaults == "deepspeed";
-    const auto find = [&](const auto& of, const std::string& other) {
-      return of.contains(path) ? of.at(path) : other;
-    };
-    const std::string origin =
-        find(loaded.origins, theirs ? "default: zerolab.defaults is \"deepspeed\"" : "default");
-    const std::string automatic = find(loaded.automatic, "");
+    std::string origin = theirs ? "default: zerolab.defaults is \"deepspeed\"" : "default";
+    if (const auto given = loaded.origins.find(path); given != loaded.origins.end())
+      origin = given->second;
+    if (const auto automatic = loaded.automatic.find(path); automatic != loaded.automatic.end())
+      origin = str("auto in ", automatic->second, ": ", origin);
     if (key.key == "enabled" && value == "false") off = key.block;
-    all.push_back({path, value,
-                   automatic.empty() ? origin : str("auto in ", automatic, ": ", origin),
-                   default_value, key.deepspeed, differ});
+    all.push_back({path, value, origin, default_value, key.deepspeed, differ});
   }
   return all;
 }

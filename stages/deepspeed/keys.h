@@ -18,11 +18,10 @@ namespace zl {
 
 // A member of one Config, which must outlive this.
 struct ConfigMember {
-  // Sets it to the value and returns ""; else returns which values fit: "a whole number of at
-  // least 1". null fits none.
-  std::function<std::string(const JsonValue&)> store;
-  std::function<std::string()> show;    // its JSON. Empty: it only changes another key's default
-  std::vector<std::string> names = {};  // the choices, if these are names
+  // Sets it to a value, given as JSON, and returns ""; else returns which values fit: "a whole
+  // number of at least 1". null fits none.
+  std::function<std::string(const std::string&)> store;
+  std::function<std::string()> show;  // its JSON. Empty: it only changes another key's default
 };
 
 // Why a key has no effect: in the run of one Config, or ever.
@@ -51,16 +50,7 @@ struct ConfigKey {
   std::string value() const;  // the member's as JSON; "": none
 };
 
-// "lr optimizer.params. betas eps=1": a name that ends in a dot is the block of those behind it;
-// the first are at the top level. After "=": ConfigKey::always.
-std::vector<ConfigKey> keys_of(const std::string& names);
 std::vector<ConfigKey> keys_without_effect();  // of any run
-inline constexpr char kBlocks[] =
-    "data_types optimizer scheduler fp16 bf16 zero_optimization comms_logger csv_monitor "
-    "tensorboard activation_checkpointing torch_autocast tensor_parallel data_efficiency zerolab "
-    "optimizer. params scheduler. params zero_optimization. offload_optimizer offload_param "
-    "tensor_parallel. tp";
-
 // All keys in the order of the documentation, then the blocks, which are keys of the object around
 // them: a name that is close to a block's is found as any other. Members are those of `config`,
 // which must outlive the rows.

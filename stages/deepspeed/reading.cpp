@@ -1,15 +1,18 @@
 #include "stages/deepspeed/reading.h"
 
 #include <algorithm>
-#include <limits>
+#include <climits>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "tensor/io/json_check.h"
 #include "tensor/io/small_file.h"
 #include "tensor/printable.h"
 
 namespace zl {
 namespace {
 
-using Kind = JsonValue::Kind;
+using nlohmann::json;
 using enum ConfigFinding::Severity;
 
 constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
@@ -24,94 +27,169 @@ std::string shown_key(const std::string& key) {
   return key.size() <= 100 ? key : in_quotes(key, 60);
 }
 
+bool is_absent(const json& value) { return value.is_null() || value == "auto"; }
+
 // Whether a value of a key without effect asks for nothing: it is what zerolab always does, or
 // false, null, "auto", {}, or "enabled" is one of them.
-bool asks_for_nothing(const JsonValue& value, const std::string& always) {
-  const JsonValue* enabled = value.find("enabled");
-  if (!always.empty() && value.kind == Kind::number) return always == str(value.number);
-  if (!always.empty()) return always == lower_case(value.text);
-  return value.is_absent() || value.text == "false" ||
-         (enabled && asks_for_nothing(*enabled, "")) ||
-         (value.kind == Kind::object && value.items.empty());
+bool asks_for_nothing(const json& value, const std::string& always) {
+  if (!always.empty() && value.is_number()) return always == str(double(value));
+  if (!always.empty()) return always == lower_case(text_of(value.dump()));
+  return is_absent(value) || value == false || value == "false" || value == json::object() ||
+         (value.contains("enabled") && asks_for_nothing(value["enabled"], ""));
 }
 
 // JSON, else a string: --set optimizer.type=AdamW needs no quotes. A text that begins with a
 // bracket must be JSON.
-JsonValue value_of_set(const std::string& text, const std::string& where) try {
-  return parse_json(text, "the value", where);
+json value_of_set(const std::string& text) try {
+  Places unused;
+  return json::parse(plain_json(text, "the value", unused));
 } catch (const InputError&) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin != text.npos && (text[begin] == '[' || text[begin] == '{')) throw;
-  return {.kind = Kind::string, .text = text, .where = where};
+  return json::parse(in_quotes(text, text.npos));
 }
 
-// The value of the same key.
-void replace(JsonValue& value, JsonValue by) {
-  by.key = value.key;
-  value = std::move(by);
+// The element of this path, or of the innermost around it; "" is there.
+const auto& innermost(const auto& map, std::string path) {
+  while (!map.contains(path)) path.resize(path.find('.') == path.npos ? 0 : path.rfind('.'));
+  return map.at(path);
+}
+
+// The file, with each --set and flag in it.
+struct Document {
+  Reading& r;
+  json root = json::object();
+  Places places = {{"", ""}};
+
+  // The value of "a.b" as it is so far; it and the objects around it are added if they are missing.
+  // Throws InputError.
+  json& at(const std::string& key, const std::string& where) {
+    require_input(std::ranges::count(key, '.') < kJsonDepth, "the key has more than ", kJsonDepth,
+                  " levels");
+    json* value = &root;
+    std::istringstream names(key);
+    std::string path;
+    for (std::string name; std::getline(names, name, '.'); value = &(*value)[name]) {
+      if (is_absent(*value)) *value = json::object();
+      require_input(value->is_object(), in_quotes(path), " is ", describe(value->dump()), " in ",
+                    innermost(places, path), ", not an object");
+      places.try_emplace(path = path_of(path, name), where);
+    }
+    return *value;
+  }
+
+  void set(const std::string& key, const std::string& where, const json& value) {
+    at(key, where) = value;
+    std::erase_if(places, [&](const auto& place) { return place.first.starts_with(key + "."); });
+    places[key] = where;
+  }
+
+  // A wrong --set is a finding.
+  void read_text() {
+    const ConfigSource& s = r.source;
+    if (!s.file.empty())
+      root = json::parse(plain_json(read_small_file(s.file, kFile), s.file, places));
+    require_input(root.is_object(), places[""], ": a configuration is one JSON object { … }, not ",
+                  describe(root.dump()));
+    for (const std::string& assignment : s.sets) {
+      const size_t equals = assignment.find('=');
+      const std::string key = assignment.substr(0, equals), where = "--set " + shown_key(key);
+      try {
+        require_input(equals != key.npos && ("." + key + ".").find("..") == key.npos,
+                      "expected KEY=VALUE with a key such as zero_optimization.stage, not ",
+                      in_quotes(assignment));
+        set(key, where, value_of_set(assignment.substr(equals + 1)));
+      } catch (const InputError& e) {
+        r.add_at(where, error, "", e.what());
+      }
+    }
+    for (const auto& [flag, key, text, is_string] : s.flags) {
+      const json was = at(key, flag);
+      if (const std::string old = text_of(was.dump()); !is_absent(was) && old != text)
+        r.add_at(innermost(places, key), note, key, str(flag, " ", text, " replaces ", old), true);
+      set(key, flag, is_string ? json::parse(in_quotes(text, text.npos)) : value_of_set(text));
+    }
+  }
+
+  // Reads each value of the object at `path`, whose keys are those of `block`.
+  void walk(const json& object, const std::string& path, const std::string& block) {
+    for (const bool objects : {false, true})  // they come last: a type says which parameters exist
+      for (const auto& [name, value] : object.items()) {
+        if (value.is_object() != objects) continue;
+        const std::string here = path_of(path, name);
+        // DeepSpeed knows two names of a key: "stage3_…" without its beginning too.
+        const ConfigKey* row = find_key(r.keys, block, "stage3_" + name);
+        if (!row) row = find_key(r.keys, block, here == "bfloat16" ? "bf16" : name);
+        if (!row) unknown(here, name, block);
+        if (row && !value.is_null()) read(*row, value, here);
+      }
+  }
+
+  void read(const ConfigKey& key, const json& value, const std::string& path) {
+    const std::string name = key.path(), where = innermost(places, path), before = key.value();
+    const auto [at, is_new] = r.given.emplace(name, Reading::Given{value.dump(), where});
+    if (!is_new)
+      return r.add_at(where, error, path, "is given under two names; leave one of the two out");
+    if (is_absent(value)) r.loaded.automatic[name] = where;
+    if (is_absent(value) || !key.member.store) return;
+    const std::string expected = key.member.store(at->second.json), type = key.block + ".type";
+    at->second.is_default = key.value() == before;
+    r.loaded.origins[name] = where;
+    if (!expected.empty())
+      r.add(error, name, "expected ", expected, ", not ", describe(at->second.json));
+    else if (value.is_object() &&
+             (key.key != "params" ||
+              (key.block == "scheduler" ? r.value(type) != nullptr : !r.is_wrong(type))))
+      walk(value, path, name);
+  }
+
+  void unknown(const std::string& path, const std::string& name, const std::string& block) const {
+    std::vector<std::string> names;
+    for (const ConfigKey& key : r.keys)
+      if (key.block == block) names.push_back(key.key);
+    const std::string nearest = nearest_name(name, names), where = innermost(places, path);
+    const auto home = std::ranges::find(r.keys, name, &ConfigKey::key);
+    const bool ignored = std::ranges::count(kLoose, block) > 0;
+    std::string text = "unknown key";
+    if (!nearest.empty())
+      text += "; did you mean \"" + nearest + "\"?";
+    else if (home != r.keys.end() && std::ranges::count(r.keys, name, &ConfigKey::key) < 3)
+      text += "; it belongs " +
+              (home->block.empty() ? "at the top level" : "in \"" + home->block + "\"");
+    if (block != "zerolab") text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
+    r.add_at(where, ignored && r.in_file(where) ? warning : error, path, text);
+  }
+};
+
+// Findings about values that nothing uses in the run that the settings give.
+void judge_unused(Reading& r) {
+  Config run = r.as_run();
+  for (const ConfigKey& key : config_keys(run)) {
+    const auto& [reason, refused] = key.unused;
+    const Reading::Given* given = r.value(key.path());
+    if (reason.empty() || !given) continue;
+    const bool honoured = key.member.store != nullptr;
+    if (honoured ? given->is_default && !refused
+                 : asks_for_nothing(json::parse(given->json), key.always))
+      continue;
+    r.add(refused ? error : note, key.path(),
+          honoured && refused ? ""
+          : refused           ? "cannot be honoured: "
+                              : "has no effect: ",
+          reason);
+  }
 }
 
 }  // namespace
 
-void Reading::read_text() {
-  if (!source.file.empty()) root = parse_json(read_small_file(source.file, kFile), source.file);
-  require_input(root.kind == Kind::object, root.where,
-                ": a configuration is one JSON object { … }, not ", describe(root));
-  for (const std::string& assignment : source.sets) {
-    const size_t equals = assignment.find('=');
-    const std::string key = assignment.substr(0, equals), where = "--set " + shown_key(key);
-    try {
-      require_input(equals != key.npos && ("." + key + ".").find("..") == key.npos,
-                    "expected KEY=VALUE with a key such as zero_optimization.stage, not ",
-                    in_quotes(assignment));
-      JsonValue value = value_of_set(assignment.substr(equals + 1), where);
-      replace(value_at(key, where), std::move(value));
-    } catch (const InputError& e) {
-      add_at({.where = where}, error, "", e.what());
-    }
-  }
-  for (const auto& [flag, key, text, is_string] : source.flags) {
-    JsonValue& value = value_at(key, flag);
-    const std::string was = value.text.empty() ? describe(value) : value.text;
-    if (!value.is_absent() && was != text)
-      add_at(value, note, key, str(flag, " ", text, " replaces ", was), true);
-    replace(value, is_string ? JsonValue{.kind = Kind::string, .text = text, .where = flag}
-                             : parse_json(text, flag, flag));
-  }
-}
-
-// The value of "a.b" as it is so far; it and the objects around it are added if they are missing.
-// Throws InputError.
-JsonValue& Reading::value_at(const std::string& key, const std::string& where) {
-  require_input(std::ranges::count(key, '.') < kJsonDepth, "the key has more than ", kJsonDepth,
-                " levels");
-  JsonValue* value = &root;
-  for (size_t begin = 0, end = 0; end != key.npos; begin = end + 1) {
-    if (value->is_absent()) value->kind = Kind::object;
-    require_input(value->kind == Kind::object, in_quotes(key.substr(0, begin - 1)), " is ",
-                  describe(*value), " in ", value->where, ", not an object");
-    end = key.find('.', begin);
-    const std::string name = key.substr(begin, end - begin);
-    auto member = std::ranges::find(value->items, name, &JsonValue::key);
-    if (member == value->items.end())
-      member = value->items.insert(member, JsonValue{.key = name, .where = where});
-    value = &*member;
-  }
-  return *value;
-}
-
-void Reading::add_at(const JsonValue& at, Severity severity, const std::string& key,
+void Reading::add_at(const std::string& where, Severity severity, const std::string& key,
                      const std::string& text, bool of_flag) {
-  const int line = at.line > 0 ? at.line : std::numeric_limits<int>::max();
-  loaded.findings.push_back({severity, at.where, text, shown_key(key), of_flag, line});
+  loaded.findings.push_back({severity, where, text, shown_key(key), of_flag});
 }
 
 void Reading::add_text(Severity severity, const std::string& name, const std::string& text) {
-  if (severity == error && has(name)) seen.at(name).wrong = true;
-  std::string near = name;
-  while (!near.empty() && !has(near))
-    near.resize(near.find('.') == near.npos ? 0 : near.rfind('.'));
-  add_at(near.empty() ? root : *seen.at(near).value, severity, name, text);
+  if (severity == error && has(name)) given.at(name).wrong = true;
+  add_at(innermost(given, name).where, severity, name, text);
 }
 
 Config Reading::as_run() const {
@@ -120,78 +198,6 @@ Config Reading::as_run() const {
   run.precision = source.precision.value_or(config.precision);
   if (source.several_stages) run.stage = StageKind::zero3, run.as = "deepspeed-3";
   return run;
-}
-
-void Reading::walk(JsonValue& object, const std::string& block) {
-  // Objects come last: a type says which parameters there are.
-  const auto is_value = [](const JsonValue& member) { return member.kind != Kind::object; };
-  std::stable_partition(object.items.begin(), object.items.end(), is_value);
-  for (JsonValue& member : object.items) {
-    const ConfigKey given{.key = member.key.empty() ? "\"\"" : member.key, .block = block};
-    // DeepSpeed knows two names of a key: "stage3_…" without its beginning too.
-    const ConfigKey* row = find_key(keys, block, "stage3_" + member.key);
-    if (!row) row = find_key(keys, block, given.path() == "bfloat16" ? "bf16" : member.key);
-    if (!row) unknown(member, given);
-    if (!row || member.kind == Kind::null) continue;
-    const std::string name = row->path(), type = block + ".type";
-    const auto [at, is_new] = seen.emplace(name, Seen{&member});
-    if (!is_new)
-      add_at(member, error, given.path(),
-             "is the same key as " + name + "; leave one of the two out");
-    else if (member.is_auto())
-      loaded.automatic[name] = member.where;
-    else if (row->member.store)
-      store(name, *row, at->second);
-    const bool has_type = block == "scheduler" ? value(type) != nullptr : !is_wrong(type);
-    if (is_new && row->member.store && value(name) && member.kind == Kind::object &&
-        (has_type || row->key != "params"))
-      walk(member, name);
-  }
-}
-
-void Reading::store(const std::string& name, const ConfigKey& key, Seen& given) {
-  const std::string before = key.value(), expected = key.member.store(*given.value),
-                    nearest = nearest_name(given.value->text, key.member.names);
-  given.is_default = key.value() == before;
-  loaded.origins[name] = given.value->where;
-  if (!expected.empty())
-    add(error, name, "expected ", expected, ", not ", describe(*given.value),
-        nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?");
-}
-
-void Reading::unknown(const JsonValue& member, const ConfigKey& given) {
-  std::vector<std::string> names, homes;
-  for (const ConfigKey& key : keys) {
-    if (key.block == given.block) names.push_back(key.key);
-    if (key.key == given.key) homes.push_back(key.block);
-  }
-  const bool ignored = std::ranges::count(kLoose, given.block) > 0;
-  std::string text = "unknown key";
-  if (const std::string nearest = nearest_name(given.key, names); !nearest.empty())
-    text += "; did you mean \"" + nearest + "\"?";
-  else if (!homes.empty() && homes.size() <= 2)  // a name in many blocks says nothing
-    text += "; it belongs " + (homes[0].empty() ? "at the top level" : "in \"" + homes[0] + "\"");
-  if (given.block != "zerolab")
-    text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
-  add_at(member, ignored && member.line > 0 ? warning : error, given.path(), text);
-}
-
-void Reading::judge_unused() {
-  Config run = as_run();
-  for (const ConfigKey& key : config_keys(run)) {
-    const std::string name = key.path();
-    const auto& [reason, refused] = key.unused;
-    if (reason.empty() || !value(name)) continue;
-    const bool honoured = key.member.store != nullptr;
-    if (honoured ? seen.at(name).is_default && !refused
-                 : asks_for_nothing(*value(name), key.always))
-      continue;
-    add(refused ? error : note, name,
-        honoured && refused ? ""
-        : refused           ? "cannot be honoured: "
-                            : "has no effect: ",
-        reason);
-  }
 }
 
 const char* name(ConfigFinding::Severity severity) {
@@ -212,20 +218,23 @@ bool LoadedConfig::ok() const {
 LoadedConfig load_config(const ConfigSource& source) {
   LoadedConfig loaded;
   Reading reading{source, loaded};
-  reading.read_text();
-  const JsonValue* ours = reading.root.find("zerolab");
-  const JsonValue* defaults = ours ? ours->find("defaults") : nullptr;
-  for (const ConfigKey& key : reading.keys)
-    if (defaults && defaults->text == "deepspeed" && !key.deepspeed.empty())
-      key.member.store(parse_json(key.deepspeed, "the table"));
+  Document document{reading};
+  document.read_text();
+  const json::json_pointer defaults("/zerolab/defaults");
+  if (document.root.contains(defaults) && document.root[defaults] == "deepspeed")
+    for (const ConfigKey& key : reading.keys)
+      if (!key.deepspeed.empty()) key.member.store(key.deepspeed);
   if (!source.file.empty()) {
     loaded.config.gradient_clipping = 1.0;
     reading.derive("gradient_clipping", "DeepSpeed's default, as a file is given");
   }
-  reading.walk(reading.root, "");
+  reading.given[""] = {.json = "", .where = document.places[""]};
+  document.walk(document.root, "", "");
   apply_rules(reading);
-  reading.judge_unused();
-  std::ranges::stable_sort(loaded.findings, {}, &ConfigFinding::line);
+  judge_unused(reading);
+  std::ranges::stable_sort(loaded.findings, {}, [&](const ConfigFinding& f) {  // --set comes last
+    return reading.in_file(f.where) ? std::stol(f.where.substr(source.file.size() + 1)) : LONG_MAX;
+  });
   return loaded;
 }
 

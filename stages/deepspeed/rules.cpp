@@ -24,15 +24,12 @@ void apply_batch(Reading& r) {
   Config& c = r.config;
   const int64_t ranks = r.source.ranks;
   int64_t& train = c.train_batch_size;
-  const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation);
+  const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation),
+             all = micro && accumulation;
   const std::string over = str(ranks, ranks == 1 ? " rank" : " ranks");
   // What is given makes steps of multiples of this.
   const int64_t unit = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1) * ranks,
-                below = train / unit * unit;
-  const std::string factors =
-      str(over, micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
-          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "",
-          micro || accumulation ? str(" = ", unit) : "");
+                below = all ? unit : train / unit * unit;
   if (train == 0) {
     const std::string product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
     train = c.micro_batch * c.accumulation * ranks;
@@ -41,11 +38,14 @@ void apply_batch(Reading& r) {
       r.add(r.is_auto(kTrain) || r.is_auto(kMicro) ? note : warning, kTrain, "this and ", kMicro,
             " are absent or \"auto\", and DeepSpeed needs one of them; zerolab takes ", product,
             " = ", train);
-  } else if (micro && accumulation && train != unit) {
-    r.add(error, kTrain, train, " is not ", factors, ". Use ", unit, ", or leave one of them out");
   } else if (train != below) {
-    r.add(error, kTrain, train, " is not a multiple of ", factors, ". Use ",
-          below > 0 ? str(below, " or ") : "", below + unit);
+    r.add(error, kTrain, train, all ? " is not " : " is not a multiple of ", over,
+          micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
+          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "",
+          micro || accumulation ? str(" = ", unit) : "", ". Use ", std::max(below, unit),
+          all         ? ", or leave one of them out"
+          : below > 0 ? str(" or ", below + unit)
+                      : "");
   } else if (!micro) {
     c.micro_batch = train / ranks / c.accumulation;
     r.derive(kMicro, train, " / ", over, " / ", c.accumulation);
@@ -58,10 +58,10 @@ void apply_batch(Reading& r) {
 void apply_optimizer(Reading& r) {
   OptimizerConfig& o = r.config.optimizer;
   const std::string torch = "optimizer.params.torch_adam", decay = "optimizer.params.weight_decay";
-  const JsonValue *block = r.value("optimizer"), *type = r.value("optimizer.type");
-  if (block && block->line > 0 && !r.has("optimizer.type"))
+  const Reading::Given *block = r.value("optimizer"), *type = r.value("optimizer.type");
+  if (block && r.in_file(block->where) && !r.has("optimizer.type"))
     r.add(note, "optimizer.type", "is absent: zerolab uses AdamW; DeepSpeed creates no optimizer");
-  if (!o.decoupled && (!type || lower_case(type->text) == "adamw")) {  // "Adam" means AdamW too
+  if (!o.decoupled && (!type || lower_case(type->json) == "\"adamw\"")) {  // "Adam" means AdamW too
     o.decoupled = true;
     r.add(warning, "optimizer.params.adam_w_mode",
           "false has no effect with the type AdamW, as in DeepSpeed: use \"Adam\"");

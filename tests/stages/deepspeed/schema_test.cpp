@@ -133,7 +133,7 @@ TEST_CASE("a number is never NaN, infinite, a boolean, or negative where that ha
     if (says(" least 0") || says(" least 1") || says(" from 0") || says(" from 1 "))
       CHECK(found(load_with(key, "-3"), key));
     if (says(" least 1") || says(" from 1 ")) CHECK(found(load_with(key, "0"), key));
-    if (says(" to ") && !says("2^")) CHECK(found(load_with(key, "1e15"), key));
+    if (says(" to ")) CHECK(found(load_with(key, "1e15"), key));
     if (is_whole(key)) CHECK(found(load_with(key, "2.5"), key));
   }
   CHECK(numbers > 30);
@@ -202,8 +202,7 @@ TEST_CASE("no key is in the schema twice, and every row is complete", "[stages]"
     if (!is_honoured(key)) continue;
     for (const std::string& value : {key.deepspeed, key.value()})
       if (!value.empty() && value != "null")
-        CHECK(zl::find_key(bound, key.block, key.key)
-                  ->member.store(zl::parse_json(value, "schema")) == "");
+        CHECK(zl::find_key(bound, key.block, key.key)->member.store(value) == "");
   }
   CHECK(seen.size() > 180);
 }

@@ -66,9 +66,8 @@ TEST_CASE("a duplicate key is an error with both lines", "[stages]") {
   CHECK(refused(
       "{\"train_batch_size\": 8,\n\"zero_optimization\": {\"stage\": 1,\n\"reduce_scatter\": "
       "true,\n\"stage\": 2}}",
-      ":4: duplicate key \"stage\"; the first is in line 2"));
-  CHECK(refused("{\"a\": 1,\n\"b\": 1,\n\"a\": 1}",
-                ":3: duplicate key \"a\"; the first is in line 1"));
+      ":4: duplicate key zero_optimization.stage; the first is at "));
+  CHECK(refused("{\"a\": 1,\n\"b\": 1,\n\"a\": 1}", ":3: duplicate key a; the first is at "));
   CHECK(load(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW"}, )"
              R"("scheduler": {"type": "WarmupLR"}})")
             .findings.empty());
@@ -103,65 +102,65 @@ TEST_CASE("a malformed --set is an error among the others", "[stages]") {
        {"gradient_clipping=1e400",
         "error: expected a number of at least 0, not the string \"1e400\""},
        {"optimizer.params.betas=[0.9, 0.95", "error: the value:1: the text ends inside "},
-       {"fp16={enabled: true}", "error: the value:1: expected a key in double quotes"},
+       {"fp16={enabled: true}", "error: the value:1: this is no JSON: \"enabled\""},
        {R"(fp16= {"enabled": true, "enabled": true})",
-        "error: the value:1: duplicate key \"enabled\""}});
+        "error: the value:1: duplicate key enabled"}});
   CHECK(with("zerolab.data=a[1]").config.data == "a[1]");
   CHECK(says(load("", {repeated(200, "a.") + "b=1"}), "--set \"a.a.", "levels"));
 }
 
 TEST_CASE("text that is not a JSON object is refused with one sentence and its line", "[stages]") {
-  CHECK(refused(" \n", " is empty"));
-  CHECK(refused("// nothing", " is empty"));
-  CHECK(refused("[1]", ":1: a configuration is one JSON object { … }, not an array"));
-  CHECK(refused("3", "not 3"));
-  CHECK(refused("\"abc\"", "not the string \"abc\""));
-  CHECK(refused("null", "not null"));
-  CHECK(refused("{\n\"a\": {\n\"b\": 1", ":3: the text ends inside the object that line 2 opens"));
-  CHECK(refused("{\n\"a\":\n[1,", ":3: the text ends inside the array that line 3 opens"));
-  CHECK(refused("{\"a\": [1,", "the text ends inside the array that line 1 opens"));
-  CHECK(refused("{\"a\"", "the text ends inside the object that line 1 opens"));
-  CHECK(refused("{\"a\":", "the text ends inside the object that line 1 opens"));
-  CHECK(refused("{\"a\" 1}", "expected \":\" after the key \"a\", not \"1\""));
-  CHECK(refused("{\"a\": \"x\n\"}", "this string does not end on its line"));
-  CHECK(refused("{\"a\": 1\n\"b\": 2}",
-                ":2: expected \",\" or \"}\" inside the object that line 1 opens"));
-  CHECK(refused("{} {}", "expected the end of the text after the JSON value, not \"{\""));
-  CHECK(refused("{\"a\": 1,,}",
-                "expected a key in double quotes inside the object that line 1 opens, not \",\""));
-  CHECK(refused("{\n  stage: 2}",
-                ":2: expected a key in double quotes inside the object that line 1 opens, not "
-                "\"stage\""));
-  CHECK(refused("{\"a\": abc}",
-                "expected true, false, null, a number or a string in double quotes, not "
-                "\"abc\""));
-  CHECK(refused("{\"a\": 1 /* x", "this comment has no end"));
+  const std::pair<const char*, const char*> table[] = {
+      {" \n", " is empty"},
+      {"// nothing", " is empty"},
+      {"[1]", ":1: a configuration is one JSON object { … }, not an array"},
+      {"\n3", ":2: a configuration is one JSON object { … }, not 3"},
+      {"\"abc\"", "not the string \"abc\""},
+      {"null", "not null"},
+      {"{\n\"a\": {\n\"b\": 1", ":3: the text ends inside the object that line 2 opens"},
+      {"{\n\"a\":\n[1,", ":3: the text ends inside the array that line 3 opens"},
+      {"{\"a\": [1,", "the text ends inside the array that line 1 opens"},
+      {"{\"a\"", "the text ends inside the object that line 1 opens"},
+      {"{\"a\":", "the text ends inside the object that line 1 opens"},
+      {"{\"a\": 1 /* x", "the text ends inside the object that line 1 opens"},
+      {"{} /* x", ":1: this is no JSON: \"/*\""},
+      {"{\"a\" 1}", "this is no JSON: \"1\""},
+      {"{\"a\": \"x\n\"}", ":1: this string does not end on its line"},
+      {"{\"a\": 1\n\"b\": 2}",
+       ":2: this is no JSON: \"\\\"b\\\"\" (keys and strings are in double"},
+      {"{} {}", "this is no JSON: \"{\""},
+      {"{\"a\": 1,,}", "this is no JSON: \",\""},
+      {"{\n  stage: 2}", ":2: this is no JSON: \"stage\""},
+      {"{\"a\": abc}", "this is no JSON: \"abc\""},
+      {"{\"a\": True}", "this is no JSON: \"True\""},
+      {"{\"a\": None}", "this is no JSON: \"None\""}};
+  for (const auto& [text, part] : table) {
+    CAPTURE(text);
+    CHECK(refused(text, part));
+  }
 }
 
-TEST_CASE("numbers and words that are not JSON are named", "[stages]") {
-  for (const char* value : {"NaN", "Infinity", "-Infinity"})
-    CHECK(refused(std::string("{\"a\": ") + value + "}",
-                  "a number or a string in double quotes, not \"" + std::string(value)));
-  CHECK(refused("{\"a\": 1" + std::string(400, '0') + "}", "a number or a string in double"));
-  for (const char* value :
-       {"1e400", "-1e400", "01", ".5", "+1", "0x10", "1.", "1e", "--1", "1e400abc"})
-    CHECK(refused(std::string("{\"a\": ") + value + "}",
-                  "a number or a string in double quotes, not \"" + std::string(value)));
-  CHECK(refused("{\"a\": True}", "expected true, false, null, a number"));
-  CHECK(refused("{\"a\": None}", "expected true, false, null, a number"));
+TEST_CASE("numbers that are not JSON are named", "[stages]") {
+  for (const std::string value :
+       {"NaN", "Infinity", "-Infinity", "01", ".5", "+1", "0x10", "1.", "1e", "--1", "1e5abc"})
+    CHECK(refused("{\"a\": " + value + "}", ":1: this is no JSON: \"" + value));
+  for (const std::string& value :
+       {std::string("1e400"), std::string("-1e400"), std::string(400, '1')})
+    CHECK(refused("{\"a\": " + value + "}", "a number is out of range at byte "));
 }
 
 TEST_CASE("junk is refused with one sentence within a second", "[stages]") {
   std::string bytes;
   for (int i = 1; i < 256; ++i) bytes += char(i);
-  CHECK(refused(repeated(100'000, "{"), "expected a key"));
+  CHECK(refused(repeated(100'000, "{"), "more than 64 brackets are open here"));
+  CHECK(refused(repeated(100'000, "/*"), "this is no JSON"));
   CHECK(refused(repeated(50'000, "{\"a\":"), "more than 64 brackets are open here"));
   CHECK(refused(repeated(100'000, "["), "more than 64 brackets are open here"));
   CHECK(refused("{\"a\": \"" + std::string(10'000'000, 'x') + "\"}", " is larger than 256 KiB"));
   CHECK(refused(std::string("{\0}", 3), "it has zero bytes"));
   CHECK(refused(bytes, ""));
-  CHECK(refused("{\"a\": \"\xff\xfe\"}", "bytes that are not UTF-8"));
-  CHECK(refused("{\"a\": \"\\ud800\"}", "a wrong escape"));
+  CHECK(refused("{\"a\": \"\xff\xfe\"}", "this is no JSON: "));
+  CHECK(refused("{\"a\": \"\\ud800\"}", "this is no JSON: "));
   for (const char* text : {"}", "{,}", "[1,,2]", "{\"a\": \"\\x\"}", "nul", "'a'", "\xef\xbb"})
     CHECK(refused(text, ""));
   CHECK(refusal("{\"a\": [" + repeated(120'000, "1,") + "]}").empty());
