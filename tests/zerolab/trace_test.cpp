@@ -54,15 +54,14 @@ TEST_CASE("a trace of a run on disk has the disk's bytes, reads and writes", "[z
       if (event["ph"] == "C" && event["pid"] == 1) last[event["name"]] = event["args"];
     return last;
   };
-  auto disk = counters("disk.json",
-                       "--set zero_optimization.offload_optimizer.device=nvme"
-                       " --set zero_optimization.offload_optimizer.nvme_path=" +
-                           folder.path() + " --set zero_optimization.sub_group_size=2048");
+  const std::string offload = " --set zero_optimization.offload_optimizer.";
+  auto disk =
+      counters("disk.json", offload + "device=nvme" + offload + "nvme_path=" + folder.path() +
+                                " --set zero_optimization.sub_group_size=2048");
   CHECK(disk["disk memory"] == Json{{"optimizer_state", 114'688}});
   for (const char* way : {"disk read", "disk write"})
     CHECK(disk["moved"][way] == 2 * 114'688);  // two steps
-  CHECK_FALSE(counters("host.json", "--set zero_optimization.offload_optimizer.device=cpu")
-                  .contains("disk memory"));
+  CHECK_FALSE(counters("host.json", offload + "device=cpu").contains("disk memory"));
 }
 
 }  // namespace cli

@@ -138,8 +138,7 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
 
   Flags help(exercise, invocation, "hint", "one hint", [command] { return hint(*command); });
   help.name("NN", "", kWhich, command->which);
-  help.value("K", "", "which of its hints (default 1)",
-             [command](const auto& text) { command->hint = read_count(text, 1); });
+  help.add("K", "", command->hint, count_within(), "which of its hints (default 1)");
   help.required("NN");
   help.footer(
       "Hints go from gentle to nearly the answer. Each one ends with the command for the next "

@@ -347,8 +347,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.add("--top-k", "K", options.top_k, count_within(),
             "choose among the K most likely tokens only (default: all)");
   flags.group("Output");
-  flags.name("--out", "DIR",
-             "new folder for metrics, weights, report.html and checkpoints (default: none)",
+  flags.name("--out", "DIR", "new folder for metrics, weights, report.html and checkpoints",
              options.out);
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",

@@ -175,11 +175,8 @@ std::string settings_line(const std::vector<ConfigValue>& values) {
 
 // "100 MB/s for each rank, 50 us per call".
 std::string describe(const Link& link) {
-  std::string text;
-  if (link.bandwidth > 0) text = digits(link.bandwidth * 1e-6, 4) + " MB/s for each rank";
-  if (link.latency > 0)
-    text += (text.empty() ? "" : ", ") + digits(link.latency * 1e6, 4) + " us per call";
-  return text;
+  return str(link.bandwidth > 0 ? digits(link.bandwidth * 1e-6, 4) + " MB/s for each rank, " : "",
+             digits(link.latency * 1e6, 4), " us per call");
 }
 
 }  // namespace
