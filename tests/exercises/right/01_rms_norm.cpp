@@ -11,19 +11,18 @@ namespace {
 
 // y = x * r * weight for each row, where r = 1 / sqrt(mean(x^2) + eps) is written to inverse_rms.
 //   x, y (R, C), weight (C), inverse_rms (R)
-template <class T>
 void forward(const Tensor& x, const Tensor& weight, double eps, const Tensor& inverse_rms,
              const Tensor& y) {
-  const std::span<T> xs = x.data<T>(), ws = weight.data<T>(), rs = inverse_rms.data<T>(),
-                     ys = y.data<T>();
+  const std::span<float> xs = x.data<float>(), ws = weight.data<float>(),
+                         rs = inverse_rms.data<float>(), ys = y.data<float>();
   //> throw std::logic_error(str("not written yet: forward of ", rs.size(), " rows: ", xs.size(),
   //>                            " values times ", ws.size(), " weights to ", ys.size(),
   //>                            " with eps ", eps));
   const size_t C = ws.size();
   for (size_t row = 0; row < rs.size(); ++row) {
-    T squares = 0;
+    float squares = 0;
     for (size_t i = row * C; i < (row + 1) * C; ++i) squares += xs[i] * xs[i];
-    rs[row] = 1 / std::sqrt(squares / T(C) + T(eps));
+    rs[row] = 1 / std::sqrt(squares / float(C) + float(eps));
     for (size_t c = 0; c < C; ++c) ys[row * C + c] = xs[row * C + c] * rs[row] * ws[c];
   }
   //<
@@ -36,53 +35,37 @@ struct Saved {
 };
 
 // Adds to the gradient of weight (C), if it needs one: the sum of dy * x * r over all rows.
-template <class T>
 void backward_to_weight(const Saved& saved, const Tensor& dy) {
   //> throw std::logic_error("not written yet: the gradient of weight");
   const GradientSlot slot = Tape::slot(saved.weight.target(), saved.weight.value().shape(), dy);
   if (slot.write == Write::set) kernel::fill(0, slot.tensor);
-  const std::span<T> xs = saved.x.value().data<T>(), rs = saved.inverse_rms.data<T>(),
-                     ds = dy.data<T>(), dw = slot.tensor.data<T>();
+  const std::span<float> xs = saved.x.value().data<float>(), rs = saved.inverse_rms.data<float>(),
+                         ds = dy.data<float>(), dw = slot.tensor.data<float>();
   const size_t C = dw.size();
   for (size_t i = 0; i < xs.size(); ++i) dw[i % C] += ds[i] * xs[i] * rs[i / C];
   //<
 }
 
 // Sets or adds to the gradient of x (R, C), if it needs one, as the slot of x says.
-template <class T>
 void backward_to_x(const Saved& saved, const Tensor& dy) {
   //> throw std::logic_error("not written yet: the gradient of x");
   // With g = dy * weight: dx = r g - x r^3 mean(g x), because r depends on every x of the row.
   const GradientSlot slot = Tape::slot(saved.x.target(), saved.x.value().shape(), dy);
-  const std::span<T> xs = saved.x.value().data<T>(), ws = saved.weight.value().data<T>(),
-                     rs = saved.inverse_rms.data<T>(), ds = dy.data<T>(),
-                     dx = slot.tensor.data<T>();
+  const std::span<float> xs = saved.x.value().data<float>(),
+                         ws = saved.weight.value().data<float>(),
+                         rs = saved.inverse_rms.data<float>(), ds = dy.data<float>(),
+                         dx = slot.tensor.data<float>();
   for (size_t row = 0, C = ws.size(); row < rs.size(); ++row) {
-    T r = rs[row], sum = 0;
+    float r = rs[row], sum = 0;
     for (size_t c = 0; c < C; ++c) sum += ds[row * C + c] * ws[c] * xs[row * C + c];
     for (size_t c = 0; c < C; ++c) {
       const size_t i = row * C + c;
-      const T value = r * ds[i] * ws[c] - xs[i] * r * r * r * sum / T(C);
+      const float value = r * ds[i] * ws[c] - xs[i] * r * r * r * sum / float(C);
       dx[i] = slot.write == Write::set ? value : dx[i] + value;
     }
   }
   //<
 }
-//>
-
-template <class T>
-Var rms_norm_of(const Var& x, const Var& weight, double eps) {
-  Tensor y = activation_like(x.value(), x.value().shape());
-  const Saved saved{x, weight, activation_like(x.value(), {x.value().rows()})};
-  forward<T>(x.value(), weight.value(), eps, saved.inverse_rms, y);
-  Tape* tape = x.tape() ? x.tape() : weight.tape();
-  if (!tape || !(x.needs_gradient() || weight.needs_gradient())) return Var::constant(tape, y);
-  return tape->record(y, [saved](Tensor dy) {
-    if (saved.weight.needs_gradient()) backward_to_weight<T>(saved, dy);
-    if (saved.x.needs_gradient()) backward_to_x<T>(saved, dy);
-  });
-}
-//<
 
 }  // namespace
 
@@ -92,8 +75,15 @@ Var rms_norm(const Var& x, const Var& weight, double eps) {
   //> throw std::logic_error("not written yet: rms_norm: check shapes, compute, record");
   const Tensor &in = x.value(), &w = weight.value();
   require(w.shape() == Shape{in.dim(-1)} && w.dtype() == in.dtype(), "weight does not fit x");
-  return in.dtype() == Dtype::f64 ? rms_norm_of<double>(x, weight, eps)
-                                  : rms_norm_of<float>(x, weight, eps);
+  Tensor y = activation_like(in, in.shape());
+  const Saved saved{x, weight, activation_like(in, {in.rows()})};
+  forward(in, w, eps, saved.inverse_rms, y);
+  Tape* tape = x.tape() ? x.tape() : weight.tape();
+  if (!tape || !(x.needs_gradient() || weight.needs_gradient())) return Var::constant(tape, y);
+  return tape->record(y, [saved](Tensor dy) {
+    if (saved.weight.needs_gradient()) backward_to_weight(saved, dy);
+    if (saved.x.needs_gradient()) backward_to_x(saved, dy);
+  });
   //<
 }
 

@@ -8,8 +8,8 @@ namespace zl::exercises {
 // Root mean square layer normalisation of each row: Zhang & Sennrich 2019 (arXiv:1910.07467),
 // eq. 4.
 //   x (…, C), weight (C) -> y (…, C):  y = x / rms(x) * weight,  rms(x) = sqrt(mean(x^2) + eps).
-// Keeps x, and 1/rms of each row. Types f32 and f64; 1/rms has the type of x.
-// Throws std::invalid_argument unless weight has the shape (C) and the type of x.
+// Keeps x, and 1/rms of each row. All are f32.
+// Throws std::invalid_argument unless weight has the shape (C).
 Var rms_norm(const Var& x, const Var& weight, double eps);
 
 }  // namespace zl::exercises

@@ -4,24 +4,20 @@
 #include <string>
 #include <vector>
 
-#include "tensor/dtype.h"
 #include "tensor/shape.h"
 #include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises::rms_norm_checks {
 
-// The values are rounded to `dtype`.
 struct Case {
   Shape shape;  // of x; odd C
-  Dtype dtype = Dtype::f64;
   double eps = 0;
-  std::vector<double> x, weight;
-  std::vector<double> dy;      // the gradient that backward starts from
-  std::vector<double> before;  // what the gradient of weight holds before backward
+  std::vector<float> x, weight;
+  std::vector<float> dy;      // the gradient that backward starts from
+  std::vector<float> before;  // what the gradient of weight holds before backward
 
   bool x_needs = true, weight_needs = true;      // a gradient
   bool tape_of_x = true, tape_of_weight = true;  // whether they have the tape
-  bool twice = false;                            // the result goes through the op again
   bool residual = false;                         // x is added to the result
   bool resharded = false;  // the weight is freed after forward, and is elsewhere in backward
   bool backward = true;    // false: backward may not be written yet
@@ -32,31 +28,26 @@ struct Case {
 
 // The mean of a row is not 0, so that a layer norm computes something else. Rows differ in size: in
 // some of them eps matters.
-inline Case make_case(const std::string& check, const CheckOptions& options) {
+inline Case make_case(const CheckOptions& options) {
   Case c;
-  const auto is = [&](const char* name) { return check == name; };
-  const bool large = is("bytes kept for backward") || is("no tape"),
-             constants = is("no input needs a gradient");
+  const auto is = [&](const char* name) { return options.is(name); };
+  const bool constants = is("no input needs a gradient");
   c.x_needs = !is("constant x") && !is("no tape") && !constants;
   c.weight_needs = !is("frozen weight") && !constants;
   c.tape_of_x = c.x_needs || constants;
   c.tape_of_weight = !is("no tape");
-  c.twice = is("weight used twice"), c.residual = is("x used twice");
+  c.residual = is("x used twice");
   c.resharded = is("weight resharded before backward");
-  c.backward = !check.starts_with("value of") && c.tape_of_weight && !constants;
-  c.dtype = large || is("value and gradients in f32") ? Dtype::f32 : Dtype::f64;
+  c.backward = !options.check.starts_with("value of") && c.tape_of_weight && !constants;
 
-  Draw draw(check, options);
+  Draw draw(options);
   const int64_t C = 2 * draw.between(2, 5) + 1, rows = draw.between(2, 4);
-  c.shape = is("value of one row") ? Shape{1, C}
-            : large                ? Shape{17, 50 + rows, C}
-                                   : Shape{2, rows, C};
+  c.shape = is("value of one row")          ? Shape{1, C}
+            : is("bytes kept for backward") ? Shape{17, 50 + rows, C}
+                                            : Shape{2, rows, C};
   c.eps = 0.01 * double(draw.between(1, 4));
-  const auto fill = [&](std::vector<double>& values, int64_t n, double mean, double size = 1) {
-    for (int64_t i = 0; i < n; ++i) {
-      const double value = size * (mean + draw.normal());
-      values.push_back(c.dtype == Dtype::f32 ? double(float(value)) : value);
-    }
+  const auto fill = [&](std::vector<float>& values, int64_t n, double mean, double size = 1) {
+    for (; n > 0; --n) values.push_back(float(size * (mean + draw.normal())));
   };
   fill(c.weight, C, 1);
   for (int64_t row = 0; row < c.rows(); ++row)

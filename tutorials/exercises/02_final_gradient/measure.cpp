@@ -11,9 +11,9 @@ namespace zl::exercises {
 // Plays the script to the student's observer. "calls" has all calls of ready(). Of parameter 2 in
 // step 0 "ready 0 2" is the gradient at its last call, "after 0 2" that after the step. "shared 0
 // 2" is there if the gradient has the memory of a contribution.
-Record measure(const std::string& check, const CheckOptions& options) {
+Record measure(const CheckOptions& options) {
   using namespace final_gradient_checks;
-  const Script script = make_script(check, options);
+  const Script script = make_script(options);
   const int parameters = int(script.sizes.size());
   EventStream stream;
   Memory memory{{}, cpu_backend(), stream, {.poison = true}};  // fresh memory holds NaN

@@ -37,33 +37,32 @@ struct Layer {
   bool has_gradient = true;  // false: its value does not reach the loss
 };
 
-// The first parameter of the order is tied: the first and the last layer use it. Two others are
-// used twice, one of them with one of its uses checkpointed.
-inline std::vector<Layer> layers(const std::string& check, const std::vector<int>& order, int step,
-                                 bool first, bool last) {
-  const auto has = [&](const char* name) { return check == name || check == "all of these"; };
-  const bool tied = check != "each parameter used once" && check != "unused parameters",
-             unused = has("unused parameters") || check == "three steps";
+// In the micro-batch of `now`. The first parameter of the order is tied: the first and the last
+// layer use it. Two others are used twice, one of them with one of its uses checkpointed.
+inline std::vector<Layer> layers(const CheckOptions& options, const std::vector<int>& order,
+                                 const Event& now) {
+  const auto is = [&](const char* name) { return options.is(name); };
+  const bool once = is("each parameter used once") || is("unused parameters"),
+             unused = is("unused parameters") || is("three steps");
   std::vector<Layer> list;
   for (size_t i = 0; i < order.size(); ++i) {
-    if (unused && i + 1 == order.size()) continue;            // in no micro-batch
-    if (unused && i == 2 && last && step % 2 == 0) continue;  // not in the last one
-    if (has("used in the first micro-batch only") && i == 3 && !first) continue;
-    list.push_back({order[i], has("checkpointed passes") && i % 3 != 2});
+    if (unused && i + 1 == order.size()) continue;                    // in no micro-batch
+    if (unused && i == 2 && now.last && now.step % 2 == 0) continue;  // not in the last one
+    if (is("used in the first micro-batch only") && i == 3 && now.micro_batch > 0) continue;
+    list.push_back({order[i], is("checkpointed passes") && i % 3 != 2});
   }
-  if (tied) list.insert(list.end(), {{order[1]}, {order[5]}});
-  if (has("a branch without a gradient")) list.push_back({order[last ? 5 : 4], false, false});
-  if (tied) list.push_back({order[0]});
+  if (!once) list.insert(list.end(), {{order[1]}, {order[5]}});
+  if (is("a branch without a gradient")) list.push_back({order[now.last ? 5 : 4], false, false});
+  if (!once) list.push_back({order[0]});
   return list;
 }
 
-inline Script make_script(const std::string& check, const CheckOptions& options) {
-  Draw draw(check, options);
-  const bool all = check == "all of these", uses = check == "tied weights" ||
-                                                   check == "unused parameters" ||
-                                                   check == "each parameter used once";
+inline Script make_script(const CheckOptions& options) {
+  Draw draw(options);
+  const auto is = [&](const char* name) { return options.is(name); };
+  const bool one = is("each parameter used once") || is("unused parameters") || is("tied weights");
   Script script;
-  script.micro_batches = uses ? 1 : all || check == "three micro-batches" ? 3 : 2;
+  script.micro_batches = one ? 1 : is("three micro-batches") ? 3 : 2;
   std::vector<int> order;  // of the layers
   for (int64_t p = draw.between(7, 8); p > 0; --p) {
     script.sizes.push_back(draw.between(3, 6));
@@ -76,32 +75,30 @@ inline Script make_script(const std::string& check, const CheckOptions& options)
       now.values.push_back(float(draw.between(1, 99)));
     script.events.push_back(now);
   };
-  const auto evaluation = [&] {
-    if (all || check == "evaluation in between")
-      for (const int parameter : order) add(Kind::use, parameter, Use::evaluation);
+  const auto micro_batch = [&] {
+    const std::vector<Layer> list = layers(options, order, now);
+    for (const int parameter : order)
+      if (is("evaluation in between")) add(Kind::use, parameter, Use::evaluation);
+    for (const Layer& layer : list)
+      add(Kind::use, layer.parameter, layer.checkpointed ? Use::checkpointed : Use::recorded);
+    add(Kind::begin_backward);
+    // In reverse; neighbours that are checkpointed run again together.
+    for (size_t end = list.size(); end > 0;) {
+      size_t begin = end - 1;
+      while (list[begin].checkpointed && begin > 0 && list[begin - 1].checkpointed) --begin;
+      for (size_t i = begin; i < end; ++i)
+        if (list[i].checkpointed) add(Kind::use, list[i].parameter, Use::again);
+      for (; end > begin; --end)
+        if (list[end - 1].has_gradient) add(Kind::contribution, list[end - 1].parameter);
+    }
+    add(Kind::end_backward);
   };
-  for (now.step = 0; now.step < (all || check == "three steps" ? 3 : 1); ++now.step) {
+  for (now.step = 0; now.step < (is("three steps") ? 3 : 1); ++now.step) {
     now.micro_batch = 0, now.last = false;
     add(Kind::begin_step);
     for (; now.micro_batch < script.micro_batches; ++now.micro_batch) {
       now.last = now.micro_batch + 1 == script.micro_batches;
-      const std::vector<Layer> list =
-          layers(check, order, now.step, now.micro_batch == 0, now.last);
-      evaluation();
-      for (const Layer& layer : list)
-        add(Kind::use, layer.parameter, layer.checkpointed ? Use::checkpointed : Use::recorded);
-      evaluation();
-      add(Kind::begin_backward);
-      // In reverse; neighbours that are checkpointed run again together.
-      for (size_t end = list.size(); end > 0;) {
-        size_t begin = end - 1;
-        while (list[begin].checkpointed && begin > 0 && list[begin - 1].checkpointed) --begin;
-        for (size_t i = begin; i < end; ++i)
-          if (list[i].checkpointed) add(Kind::use, list[i].parameter, Use::again);
-        for (; end > begin; --end)
-          if (list[end - 1].has_gradient) add(Kind::contribution, list[end - 1].parameter);
-      }
-      add(Kind::end_backward);
+      micro_batch();
     }
   }
   return script;

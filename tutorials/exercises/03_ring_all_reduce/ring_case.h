@@ -14,35 +14,32 @@ inline constexpr double kBase = 18;
 
 struct RingCase {
   int ranks = 1;
-  // By call, rank and element. Rank r has kBase^r x the value of rank 0, except in the check of
-  // bits: sums are exact, and their digits say how often each rank's values are in them.
-  std::vector<std::vector<std::vector<float>>> values;
+  // By rank and element. Rank r has kBase^r x the value of rank 0, except in the check of bits:
+  // sums are exact, and their digits say how often each rank's values are in them.
+  std::vector<std::vector<float>> values;
 
-  int64_t n(size_t call) const { return int64_t(values[call][0].size()); }
+  int64_t n() const { return int64_t(values[0].size()); }
 };
 
-inline RingCase make_case(const std::string& check, const CheckOptions& options) {
-  Draw draw(check, options);
-  const bool again = check == "two calls", few = check == "fewer values than ranks",
-             bits = check == "same bits on every rank",
-             uneven = bits || check == "size that N does not divide" || check == "bytes sent";
+inline RingCase make_case(const CheckOptions& options) {
+  Draw draw(options);
+  const bool few = options.is("fewer values than ranks"),
+             bits = options.is("same bits on every rank"),
+             uneven = bits || options.is("size that N does not divide") || options.is("bytes sent");
   RingCase c;
-  c.ranks = check == "sum at 2 ranks"            ? 2
-            : check == "sum at 3 ranks" || again ? 3
-            : few                                ? 5
-            : check == "one rank"                ? 1
-                                                 : int(draw.between(4, 5));
-  const int64_t n =
-      few ? draw.between(2, 4)
-          : c.ranks * draw.between(7, 19) + (uneven ? draw.between(1, c.ranks - 1) : 0);
-  for (int call = 0; call < (again ? 2 : 1); ++call) {
-    std::vector<std::vector<float>>& of_ranks = c.values.emplace_back(size_t(c.ranks));
-    for (int64_t i = 0; i < n - 2 * call; ++i) {
-      auto value = float(draw.between(1, 60) * (draw.between(0, 1) == 1 ? 1 : -1));
-      for (std::vector<float>& of_rank : of_ranks) {
-        of_rank.push_back(bits ? float(draw.normal()) : value);
-        value *= float(kBase);
-      }
+  c.ranks = options.is("sum at 2 ranks")   ? 2
+            : options.is("sum at 3 ranks") ? 3
+            : few                          ? 5
+            : options.is("one rank")       ? 1
+                                           : int(draw.between(4, 5));
+  c.values.resize(size_t(c.ranks));
+  int64_t n = few ? draw.between(2, 4)
+                  : c.ranks * draw.between(7, 19) + (uneven ? draw.between(1, c.ranks - 1) : 0);
+  for (; n > 0; --n) {
+    auto value = float(draw.between(1, 60) * (draw.between(0, 1) == 1 ? 1 : -1));
+    for (std::vector<float>& of_rank : c.values) {
+      of_rank.push_back(bits ? float(draw.normal()) : value);
+      value *= float(kBase);
     }
   }
   return c;

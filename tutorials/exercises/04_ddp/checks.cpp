@@ -1,10 +1,8 @@
 // The checks of exercise 04. What is wrong with a gradient is seen in rank 0's calls first, and
 // only then in its values.
 #include <algorithm>
-#include <catch2/catch_test_macros.hpp>
 #include <map>
 
-#include "tensor/error.h"
 #include "tutorials/exercises/04_ddp/ddp_case.h"
 #include "tutorials/exercises/judge/judge.h"
 
@@ -18,12 +16,12 @@ struct Bucket {
 };
 
 struct DdpEvidence {
-  DdpCase c = ddp_case(check_name(), options());
+  DdpCase c = ddp_case(options());
   Record seen = observe();
   std::vector<ReduceCall> calls;
 
   DdpEvidence() {
-    const std::string& error = seen.texts["communication"];
+    const std::string error = seen.text("communication");
     if (error.find("dropped the Work") != error.npos)
       fail("a Work was destroyed before wait() was called on it", error);
     if (!error.empty())
@@ -147,11 +145,9 @@ TEST_CASE("one rank", "[04][means][10 points]") { check_gradients({}); }
 TEST_CASE("means at 2 ranks", "[04][means][10 points]") { check_gradients({}); }
 TEST_CASE("means at 3 ranks", "[04][means][10 points]") { check_gradients({}); }
 TEST_CASE("three micro-batches", "[04][accumulation][15 points]") { check_gradients({}); }
-TEST_CASE("unused units", "[04][accumulation][10 points]") { check_gradients({}); }
-TEST_CASE("two steps", "[04][accumulation][10 points]") { check_gradients({}); }
-TEST_CASE("traffic", "[04][traffic][10 points]") { check_calls({}); }
+TEST_CASE("unused units", "[04][accumulation][20 points]") { check_gradients({}); }
 
-TEST_CASE("buckets", "[04][buckets][15 points]") {
+TEST_CASE("buckets", "[04][buckets][20 points]") {
   const DdpEvidence e;
   check_calls(e);
   const std::vector<Bucket> right = right_buckets(e, 0);
@@ -180,7 +176,7 @@ TEST_CASE("buckets", "[04][buckets][15 points]") {
     fail("the buckets are right, but not all are reduced when they are full", details);
 }
 
-TEST_CASE("overlap", "[04][overlap][10 points]") {
+TEST_CASE("overlap", "[04][overlap][15 points]") {
   const DdpEvidence e;
   check_calls(e);
   const int64_t done = std::ssize(e.c.ready[0][0]);
@@ -188,8 +184,6 @@ TEST_CASE("overlap", "[04][overlap][10 points]") {
     if (call.waited >= 0 && call.waited < done)
       fail("waits while backward runs: backward cannot go on before the bucket is reduced",
            e.unit(call) + " is waited for in " + e.c.place_text(call, call.waited));
-  if (std::ranges::none_of(e.calls, [&](const ReduceCall& call) { return call.place < done; }))
-    fail("nothing is reduced while backward runs", "all calls follow the last gradient_ready()");
   check_waited(e);
 }
 

@@ -52,12 +52,11 @@ struct DdpCase {
   }
 };
 
-inline DdpCase ddp_case(const std::string& check, const CheckOptions& options) {
-  Draw draw(check, options);
-  const auto is = [&](const char* name) { return check == name; };
-  const bool unused = is("unused units"), two_steps = is("two steps"),
-             three = unused || is("three micro-batches") || is("traffic");
-  DdpCase c{.seed = options.seed ^ fnv1a(check)};
+inline DdpCase ddp_case(const CheckOptions& options) {
+  Draw draw(options);
+  const auto is = [&](const char* name) { return options.is(name); };
+  const bool unused = is("unused units"), three = unused || is("three micro-batches");
+  DdpCase c{.seed = options.check_seed()};
   c.ranks = is("one rank")                                        ? 1
             : is("means at 2 ranks") || is("three micro-batches") ? 2
             : is("means at 3 ranks")                              ? 3
@@ -67,15 +66,14 @@ inline DdpCase ddp_case(const std::string& check, const CheckOptions& options) {
   std::iota(order.rbegin(), order.rend(), size_t(0));
   const size_t late = size_t(draw.between(2, std::ssize(order) - 2));
   std::swap(order[late], order[late - 1]);
-  const size_t micro_batches = three ? 3 : two_steps || is("buckets") ? 2 : 1;
-  c.ready.assign(two_steps ? 2 : 1, std::vector(micro_batches, order));
-  const auto leave_out = [&](size_t step, size_t micro_batch, std::vector<size_t> units) {
-    for (const size_t u : units) std::erase(c.ready[step][micro_batch], u);
-  };
-  if (unused)  // unit 1 in no micro-batch, 2 only in the first
-    leave_out(0, 0, {1}), leave_out(0, 1, {1, 2}), leave_out(0, 2, {1, 2, order.size() - 2});
-  if (two_steps)  // unit 2 only in the first micro-batch of the first step
-    leave_out(0, 1, {2}), leave_out(1, 0, {2}), leave_out(1, 1, {2});
+  c.ready.assign(unused ? 2 : 1, std::vector(three ? 3 : is("buckets") ? 2 : 1, order));
+  for (size_t step = 0; unused && step < 2; ++step)
+    for (size_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
+      std::vector<size_t>& units = c.ready[step][micro_batch];
+      std::erase(units, step + 1);  // in no micro-batch
+      if (micro_batch > 0) std::erase(units, 2 - step);
+      if (micro_batch > 1) std::erase(units, order.size() - 2);
+    }
 
   // The first bucket is full to the element and begins with less than a quarter of it. In others
   // the third unit is one more than fits. The last one, of 1 or 2 units, is not full.

@@ -3,46 +3,10 @@
 #include "tensor/kernels.h"
 #include "tutorials/exercises/04_ddp/ddp_case.h"
 #include "tutorials/exercises/04_ddp/gradient_reducer.h"
-#include "tutorials/exercises/judge/late_communicator.h"
+#include "tutorials/exercises/judge/watched_communicator.h"
 
 namespace zl::exercises {
 namespace {
-
-// The loop's position in the run, and what the rank has called so far.
-struct Position {
-  std::vector<ReduceCall> calls;
-  int64_t step = 0, micro_batch = 0, place = 0, group = -1, groups = 0;
-};
-
-class RecordingCommunicator final : public LateCommunicator {
- public:
-  RecordingCommunicator(Communicator& transport, const Memory& memory,
-                        const std::vector<UnitGradient>& units, Position& now)
-      : LateCommunicator(transport, memory, "all_reduce"), units_(units), now_(now) {}
-
-  void begin_group() override { now_.group = now_.groups++; }
-  void end_group() override { now_.group = -1; }
-
- private:
-  Work do_all_reduce(const Tensor& inout, const Tensor& start, const Call& call) override {
-    int64_t unit = std::ssize(units_) - 1;
-    while (unit >= 0 && !units_[size_t(unit)].gradient.same_storage(inout)) --unit;
-    now_.calls.push_back({now_.step, now_.micro_batch, unit, call.count, now_.place, now_.group});
-    const auto waited = [this, number = now_.calls.size() - 1] {
-      require(now_.group < 0, "wait() between begin_group() and end_group(): the calls of a group ",
-              "begin with end_group(), so with NCCL this waits forever");
-      ReduceCall& made = now_.calls[number];
-      if (made.step == now_.step) made.waited = now_.place;
-    };
-    return and_then(LateCommunicator::do_all_reduce(inout, start, call), waited);
-  }
-
-  Work do_reduce_scatter(const Tensor&, const Tensor&, const Call& call) override { refuse(call); }
-  Work do_all_gather(const Tensor&, const Call& call) override { refuse(call); }
-
-  const std::vector<UnitGradient>& units_;
-  Position& now_;
-};
 
 void run_rank(const DdpCase& c, Communicator& transport, Record& seen) {
   Memory memory({DeviceKind::cpu}, cpu_backend(), transport.events());
@@ -50,11 +14,26 @@ void run_rank(const DdpCase& c, Communicator& transport, Record& seen) {
   for (size_t u = 0; u < c.sizes.size(); ++u)
     units.push_back(
         {c.unit_name(u) + " gradient", Tensor::zeros(memory, MemoryUse::gradient, {c.sizes[u]})});
-  Position now;
-  RecordingCommunicator comm(transport, memory, units, now);
+  std::vector<ReduceCall> calls;
+  ReduceCall now{};  // the loop's position in the run
+  const WatchedCommunicator* watched = nullptr;
+  const auto watch = [&](const Tensor& inout, const Call& call) {
+    const auto same = [&](const UnitGradient& unit) { return unit.gradient.same_storage(inout); };
+    const auto unit = std::ranges::find_if(units, same);
+    now.unit = unit == units.end() ? -1 : unit - units.begin();
+    now.count = call.count, now.group = watched->group();
+    calls.push_back(now);
+    return [&, number = calls.size() - 1] {
+      require(watched->group() < 0, "wait() between begin_group() and end_group(): the calls of a ",
+              "group begin with end_group(), so with NCCL this waits forever");
+      if (calls[number].step == now.step) calls[number].waited = now.place;
+    };
+  };
+  WatchedCommunicator comm(transport, memory, {Collective::all_reduce}, watch);
+  watched = &comm;
   auto reducer = make_gradient_reducer(units, comm, c.bucket_size);
   const auto called = [&] {
-    require(now.group < 0, "begin_group() without an end_group() after it");
+    require(comm.group() < 0, "begin_group() without an end_group() after it");
     ++now.place;
   };
   for (; now.step < std::ssize(c.ready); ++now.step) {
@@ -80,14 +59,14 @@ void run_rank(const DdpCase& c, Communicator& transport, Record& seen) {
   }
   reducer.reset();
   comm.finish();
-  seen.put_rows("calls", now.calls);
+  seen.put_rows("calls", calls);
 }
 
 }  // namespace
 
 // Of each rank "gradient 1 2" of unit 2 after wait() in step 1, and its calls.
-Record measure(const std::string& check, const CheckOptions& options) {
-  const DdpCase c = ddp_case(check, options);
+Record measure(const CheckOptions& options) {
+  const DdpCase c = ddp_case(options);
   return run_on_ranks(c.ranks, [&](Communicator& comm, Record& seen) { run_rank(c, comm, seen); });
 }
 

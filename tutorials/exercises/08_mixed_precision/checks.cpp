@@ -1,10 +1,7 @@
 // The checks of exercise 08: each step is expected from what was observed before it.
 #include <algorithm>
-#include <catch2/catch_test_macros.hpp>
-#include <cmath>
 
 #include "optim/clip.h"
-#include "tensor/error.h"
 #include "tutorials/exercises/08_mixed_precision/precision_case.h"
 #include "tutorials/exercises/judge/judge.h"
 
@@ -12,14 +9,16 @@ namespace zl::exercises {
 namespace {
 
 struct PrecisionEvidence {
-  PrecisionCase c = precision_case(check_name(), options());
+  PrecisionCase c = precision_case(options());
   Record seen = observe();
 
   // State before step `step`, or what happened in it.
-  const Values& list(const char* name, int rank, size_t step) const {
+  Values list(const char* name, int rank, size_t step) const {
     return seen.of(str(name, " ", step), rank);
   }
-  double number(const char* name, int rank, size_t step) const { return list(name, rank, step)[0]; }
+  double number(const char* name, int rank, size_t step) const {
+    return list(name, rank, step).at(0);
+  }
 };
 
 std::string in(size_t step, int rank) { return str("step ", step + 1, ", rank ", rank); }
@@ -36,7 +35,7 @@ bool only_f16(const Values& is, const Values& must) {
 }
 
 void check_weights(const PrecisionEvidence& e, size_t step, int rank) {
-  const Values& is = e.list("master", rank, step);
+  const Values is = e.list("master", rank, step);
   const bool first = step == 0;
   const std::string where = first ? str("at first, rank ", rank) : "after " + in(step - 1, rank);
   const Values before = first ? Values() : e.list("master", rank, step - 1);
@@ -115,59 +114,52 @@ void check_skipped(const PrecisionEvidence& e, size_t step) {
   if (updated == e.c.ranks)
     fail(str(o.value, " in the gradient is not noticed: the step is not skipped"), details);
   if (updated > 0) fail("the ranks do not agree: some skip the step and others update", details);
-  for (int rank = 0; rank < e.c.ranks; ++rank) {
-    if (e.number("skipped", rank, step) != 1)
-      fail("step() returns skipped = false for a step that it skipped", details);
-    if (std::isfinite(e.number("norm", rank, step)))
-      fail("the norm of a gradient that is not finite is finite", details);
-    if (e.list("master", rank, step) != e.list("master", rank, step + 1))
-      fail("the master weights change in a skipped step", details);
-  }
+  for (int rank = 0; rank < e.c.ranks; ++rank)
+    if (e.number("skipped", rank, step) != 1 || std::isfinite(e.number("norm", rank, step)))
+      fail("step() must return skipped = true and a norm that is not finite", details);
 }
 
 void check_updated(const PrecisionEvidence& e, size_t step) {
   const double scale = e.number("scale", 0, step);
   std::vector<Values> gradients(size_t(e.c.ranks));
-  Values own;  // the norm of each rank's gradient
-  double squares = 0, sum_of_norms = 0;
+  Values squares;  // of each rank's gradient
+  double sum = 0, sum_of_norms = 0;
   for (int rank = 0; rank < e.c.ranks; ++rank) {
-    double of_rank = 0;
+    squares.push_back(0);
     for (int64_t i = 0; i < e.c.n; ++i) {
       const double g = double(float(e.c.scaled_gradient(rank, step, i, scale))) / scale;
       gradients[size_t(rank)].push_back(g);
-      of_rank += g * g;
+      squares.back() += g * g;
     }
-    squares += of_rank;
-    own.push_back(std::sqrt(of_rank));
-    sum_of_norms += own.back();
+    sum += squares.back(), sum_of_norms += std::sqrt(squares.back());
   }
-  const double must = std::sqrt(squares), clip = clip_factor(must, e.c.max_norm);
+  const double right_norm = std::sqrt(sum), clip = clip_factor(right_norm, e.c.max_norm);
   for (int rank = 0; rank < e.c.ranks; ++rank) {
-    const double calls = e.number("calls", rank, step), is = e.number("norm", rank, step),
-                 next = e.number("scale", rank, step + 1);
-    if (calls == 0) fail("a step is skipped although every gradient is finite", in(step, rank));
-    if (calls > 1) fail("the optimizer is called more than once in a step", in(step, rank));
-    if (e.number("skipped", rank, step) != 0)
-      fail("step() returns skipped = true for a step that it made", in(step, rank));
-    if (only_f16(e.list("gradient", rank, step), gradients[size_t(rank)]))
+    Values& must = gradients[size_t(rank)];
+    const double is = e.number("norm", rank, step), next = e.number("scale", rank, step + 1);
+    if (e.number("calls", rank, step) != 1 || e.number("skipped", rank, step) != 0)
+      fail("a step whose gradient is finite calls the optimizer once, and returns skipped = false",
+           in(step, rank));
+    if (only_f16(e.list("gradient", rank, step), must))
       fail("the gradient is unscaled in f16, which loses small values", in(step, rank));
     const auto near = [&](double value) { return std::abs(is - value) <= 1e-5 * value; };
-    if (!near(must))
-      fail(near(must * scale)        ? "the norm is that of the scaled gradient"
-           : near(own[size_t(rank)]) ? "the norm is that of this rank's shard, not of all ranks"
-           : near(sum_of_norms)      ? "the norm is the sum of the ranks' norms: add their squares"
-           : near(squares)           ? "the norm is the sum of squares: its square root is missing"
-                                     : "the norm is wrong",
-           str(in(step, rank), ": ", is, ", must be ", must));
-    for (double& g : gradients[size_t(rank)]) g *= clip;
+    if (!near(right_norm))
+      fail(near(right_norm * scale) ? "the norm is that of the scaled gradient"
+           : near(std::sqrt(squares[size_t(rank)]))
+               ? "the norm is that of this rank's shard, not of all ranks"
+           : near(sum_of_norms) ? "the norm is the sum of the ranks' norms: add their squares"
+                                : "the norm is wrong: add all squares, then take the root",
+           str(in(step, rank), ": ", is, ", must be ", right_norm));
+    for (double& g : must) g *= clip;
     compare(
         {.what = "the gradient for the optimizer (" + in(step, rank) + ")",
          .is = e.list("gradient", rank, step),
-         .must = gradients[size_t(rank)],
+         .must = must,
          .tolerance = 1e-5,
          .factors = {
              {"1 / clip_factor(norm, max_norm): it is not clipped", 1 / clip},
-             {"max_norm / norm: clipping must not enlarge it", std::max(1.0, e.c.max_norm / must)},
+             {"max_norm / norm: clipping must not enlarge it",
+              std::max(1.0, e.c.max_norm / right_norm)},
              {"the loss scale: is the gradient, or the norm for clipping, still scaled?", scale},
              {"next scale / this scale: unscale by this one", next / scale}}});
   }
@@ -175,8 +167,8 @@ void check_updated(const PrecisionEvidence& e, size_t step) {
 
 void check_steps() {
   const PrecisionEvidence e;
-  if (const auto found = e.seen.texts.find("communication"); found != e.seen.texts.end())
-    fail("the ranks do not make the same calls: all take part in each step", found->second);
+  if (const std::string error = e.seen.text("communication"); !error.empty())
+    fail("the ranks do not make the same calls: all take part in each step", error);
   for (size_t step = 0;; ++step) {
     for (int rank = 0; rank < e.c.ranks; ++rank) {
       check_weights(e, step, rank);
@@ -193,8 +185,7 @@ TEST_CASE("one rank", "[08][one rank][10 points]") { check_steps(); }
 TEST_CASE("tiny updates", "[08][precision][10 points]") { check_steps(); }
 TEST_CASE("small gradients", "[08][precision][10 points]") { check_steps(); }
 TEST_CASE("norm and clipping", "[08][clipping][15 points]") { check_steps(); }
-TEST_CASE("overflow", "[08][overflow][15 points]") { check_steps(); }
-TEST_CASE("not a number", "[08][overflow][10 points]") { check_steps(); }
+TEST_CASE("overflow", "[08][overflow][25 points]") { check_steps(); }
 TEST_CASE("overflow on one rank", "[08][overflow][10 points]") { check_steps(); }
 TEST_CASE("scale", "[08][scale][10 points]") { check_steps(); }
 TEST_CASE("smallest scale", "[08][scale][10 points]") { check_steps(); }

@@ -61,8 +61,8 @@ void run_rank(const PrecisionCase& c, Communicator& comm, Record& seen) {
 }  // namespace
 
 // Of each rank "master 3" and others before step 3, or in it.
-Record measure(const std::string& check, const CheckOptions& options) {
-  const PrecisionCase c = precision_case(check, options);
+Record measure(const CheckOptions& options) {
+  const PrecisionCase c = precision_case(options);
   return run_on_ranks(c.ranks, [&](Communicator& comm, Record& seen) { run_rank(c, comm, seen); });
 }
 

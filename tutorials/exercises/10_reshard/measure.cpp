@@ -13,8 +13,8 @@ using namespace reshard_checks;
 class NotingPieces final : public SavedPieces {
  public:
   explicit NotingPieces(const ShardedUnit& unit) : unit_(unit) {
-    for (const State state : kStates) {
-      const FlatLayout layout = flat_layout(unit, state);
+    for (const State state : {State::weights, State::moments}) {
+      const FlatLayout layout(unit, state);
       std::vector<float>& full = full_.emplace_back();
       for (int64_t i = 0; i < layout.full; ++i) full.push_back(float(-1 - i));
       for (size_t p = 0; p < layout.begin.size(); ++p)
@@ -42,18 +42,14 @@ class NotingPieces final : public SavedPieces {
 
 }  // namespace
 
-// "0 1 weights": the shard of rank 1 in case 0; "0 1 weights reads": what it read.
-Record measure(const std::string& check, const CheckOptions& options) {
+// Of each part "shard 3", and "reads 3": what was read for it.
+Record measure(const CheckOptions& options) {
   Record record;
-  const std::vector<ReshardCase> cases = reshard_cases(check, options);
-  for (size_t k = 0; k < cases.size(); ++k)
-    for (int rank = 0; rank < cases[k].now.ranks; ++rank)
-      for (const State state : kStates) {
-        NotingPieces pieces(cases[k].saved);
-        const std::string name = part_name(k, rank, state);
-        record.put(name, load_shard(pieces, cases[k].now, rank, state));
-        record.put_rows(name + " reads", pieces.reads);
-      }
+  for (size_t k = 0; const Part& part : reshard_parts(options)) {
+    NotingPieces pieces(part.saved);
+    record.put(str("shard ", k), load_shard(pieces, part.now, part.rank, part.state));
+    record.put_rows(str("reads ", k++), pieces.reads);
+  }
   return record;
 }
 

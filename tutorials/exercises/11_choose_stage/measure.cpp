@@ -21,11 +21,11 @@ double answer(Asked asked, const ChoiceCase& c, int stage) {
 }  // namespace
 
 // "answers": of all cases, each with the four stages, or one choice for each (-1: none).
-Record measure(const std::string& check, const CheckOptions& options) {
+Record measure(const CheckOptions& options) {
   Record record;
   std::vector<double>& answers = record.numbers["answers"];
-  const Asked asked = asked_by(check);
-  for (const ChoiceCase& c : choice_cases(check, options))
+  const Asked asked = asked_by(options);
+  for (const ChoiceCase& c : choice_cases(options))
     for (int stage = 0; stage < (asked == Asked::choice ? 1 : 4); ++stage)
       answers.push_back(answer(asked, c, stage));
   return record;

@@ -33,19 +33,6 @@ void read_lines(const std::string& text, const std::function<void(const Json&)>&
     if (const Json json = Json::parse(line, nullptr, false); json.is_object()) use(json);
 }
 
-CheckResult result_of(const Check& check, const Json& json) {
-  const std::string outcome = json["outcome"];
-  return {.check = check,
-          .outcome = outcome == "passed"   ? Outcome::passed
-                     : outcome == "failed" ? Outcome::failed
-                                           : Outcome::skipped,
-          .meaning = json["meaning"],
-          .details = json["details"],
-          .output = json["output"],
-          .event = json["event"],
-          .seconds = json["seconds"]};
-}
-
 // Runs the program of the check with this one's terminal.
 void show(const std::vector<std::string>& words) {
   std::vector<char*> all;
@@ -61,6 +48,11 @@ void show(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+NLOHMANN_JSON_SERIALIZE_ENUM(Outcome, {{Outcome::passed, "passed"},
+                                       {Outcome::failed, "failed"},
+                                       {Outcome::skipped, "skipped"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckResult, outcome, meaning, details, output, event, seconds)
 
 int Grade::points() const {
   int sum = 0;
@@ -110,8 +102,7 @@ Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& 
   size_t done = 0;
   read_lines(end.output, [&](const Json& json) {
     for (CheckResult& result : grade.results)
-      if (result.check.name == json.value("check", ""))
-        result = result_of(result.check, json), ++done;
+      if (result.check.name == json.value("check", "")) json.get_to(result), ++done;
   });
   const bool killed = end.signal == SIGKILL,
              stopped = options.stop_at_first_failure && end.code != kNotStarted;

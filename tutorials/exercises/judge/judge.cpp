@@ -4,18 +4,15 @@
 
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_case_info.hpp>
-#include <catch2/catch_test_macros.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 #include <catch2/reporters/catch_reporter_streaming_base.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "stages/train/trainer.h"
-#include "tensor/error.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/grader/temporary_folder.h"
 
@@ -45,7 +42,7 @@ struct Verdict {
 struct Judging {
   CheckOptions options;
   std::vector<std::string> words;  // PROGRAM NUMBER SEED DEVICE
-  std::string check, group, first_group;
+  std::string group, first_group;
   std::set<std::string> failed_groups;
   Verdict verdict;
 };
@@ -70,22 +67,21 @@ std::string shortened(const std::string& text) {
   if (signal == SIGXFSZ)
     fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
          "Print less: the first numbers are enough to see what is wrong.");
-  const std::map<int, std::pair<const char*, const char*>> meanings = {
-      {SIGSEGV,
-       {"crashed",
-        "It used memory that it does not have: an index out of range, a tensor that was freed or "
-        "never allocated, or a recursion without an end."}},
-      {SIGFPE, {"crashed", "An integer division by zero."}},
-      {SIGABRT,
-       {"was aborted",
-        "An exception left a function that must not throw, or was thrown while another one was "
-        "handled, or memory of the heap was overwritten, or a std::thread was destroyed before "
-        "join()."}}};
-  const auto [what, details] =
-      meanings.contains(signal) ? meanings.at(signal) : std::pair{"was killed", ""};
+  const bool aborted = signal == SIGABRT, memory = signal == SIGSEGV, division = signal == SIGFPE;
   const char* name = sigabbrev_np(signal);
-  fail(str("the program ", what, " (", name ? str("SIG", name) : str("signal ", signal), ")"),
-       details);
+  fail(str("the program ",
+           aborted              ? "was aborted"
+           : memory || division ? "crashed"
+                                : "was killed",
+           " (SIG", name ? name : "", ")"),
+       aborted
+           ? "An exception left a function that must not throw, or was thrown while another one "
+             "was handled, or memory of the heap was overwritten, or a std::thread was "
+             "destroyed before join()."
+       : memory ? "It used memory that it does not have: an index out of range, a tensor that was "
+                  "freed or never allocated, or a recursion without an end."
+       : division ? "An integer division by zero."
+                  : "");
 }
 
 [[noreturn]] void fail_of_error(const std::string& error, int64_t most_memory) {
@@ -141,7 +137,7 @@ Record record_of(const ChildEnd& end, const ChildLimits& limits) {
 // the reason.
 ChildEnd run_program(ChildLimits& limits) {
   std::vector<std::string> words = judging().words;
-  words.push_back(judging().check);
+  words.push_back(judging().options.check);
   try {
     const TemporaryFolder folder(0777);
     limits.folder = folder.path();
@@ -164,12 +160,12 @@ class Lines final : public Catch::StreamingReporterBase {
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     StreamingReporterBase::testCaseStarting(info);
     Judging& all = judging();
-    all.check = info.name;
+    all.options.check = info.name;
     all.group = tag(info, [](const std::string& t) { return !is_number(t) && !is_points(t); });
     if (all.first_group.empty()) all.first_group = all.group;
     all.verdict = {};
     begin_ = Clock::now();
-    print({{"begins", all.check}});
+    print({{"begins", all.options.check}});
   }
   void assertionEnded(const Catch::AssertionStats& stats) override {
     Verdict& verdict = judging().verdict;
@@ -183,7 +179,7 @@ class Lines final : public Catch::StreamingReporterBase {
                passed = !skipped && stats.totals.testCases.allPassed();
     if (!passed && !skipped) all.failed_groups.insert(all.group);
     const std::chrono::duration<double> seconds = Clock::now() - begin_;
-    print({{"check", all.check},
+    print({{"check", all.options.check},
            {"outcome", skipped  ? "skipped"
                        : passed ? "passed"
                                 : "failed"},
@@ -228,7 +224,6 @@ CATCH_REGISTER_REPORTER("lines", Lines)
 
 }  // namespace
 
-const std::string& check_name() { return judging().check; }
 const CheckOptions& options() { return judging().options; }
 
 void fail(const std::string& meaning, const std::string& details, int64_t event) {

@@ -10,12 +10,14 @@
 // group skips all others. The points of an exercise add up to 100.
 #pragma once
 
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
 #include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises {
 
-// The check that runs.
-const std::string& check_name();
+// Of the check that runs.
 const CheckOptions& options();
 
 // Runs the student's program in a process with limits, waits, and reads what it observed. Fails the

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "dist/communicator.h"
+#include "tensor/error.h"
 #include "tensor/memory.h"
 #include "tensor/random.h"
 #include "tutorials/exercises/judge/record.h"
@@ -19,9 +20,13 @@ namespace zl::exercises {
 struct CheckOptions {
   int exercise = 0;   // its number
   uint64_t seed = 0;  // of the student, or of this run
+  std::string check;
   DeviceKind device = DeviceKind::cpu;
   // Shows the run on the terminal, from this event of rank 0 on; -1: does not.
   int64_t step_from = -1;
+
+  bool is(const char* name) const { return check == name; }
+  uint64_t check_seed() const { return seed ^ fnv1a(check); }
 };
 
 // Of the words NUMBER SEED cpu|cuda, which the judge and the program get.
@@ -34,8 +39,7 @@ inline constexpr std::chrono::seconds kRankTimeout{8}, kRankGrace{-7};
 // Numbers that follow from the seed and a check's name.
 class Draw {
  public:
-  Draw(const std::string& check, const CheckOptions& options)
-      : stream_{options.seed, fnv1a(check)} {}
+  explicit Draw(const CheckOptions& options) : stream_{options.seed, fnv1a(options.check)} {}
   int64_t between(int64_t low, int64_t high) {  // both included
     return low + int64_t(stream_.uniform(next_++) * double(high - low + 1));
   }
@@ -52,6 +56,6 @@ Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>
 
 // Runs one check on the student's code. With step_from the record may be empty. What it throws
 // reaches the judge as texts["error"].
-Record measure(const std::string& check, const CheckOptions& options);
+Record measure(const CheckOptions& options);
 
 }  // namespace zl::exercises

@@ -8,12 +8,6 @@
 
 namespace zl::exercises {
 
-const Values& Record::list(const std::string& name) const {
-  const auto found = numbers.find(name);
-  require_input(found != numbers.end(), "there is no '", name, "'");
-  return found->second;
-}
-
 void Record::add(std::vector<Record> ranks) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     for (auto& [name, values] : ranks[r].numbers) numbers[str(name, " ", r)] = std::move(values);

@@ -32,16 +32,23 @@ struct Record {
   // Adds what each rank measured: rank r's list "sent" becomes "sent r".
   void add(std::vector<Record> ranks);
 
-  // Throws InputError if the check did not measure it.
-  const Values& list(const std::string& name) const;
+  // Empty if the check did not measure it.
+  Values list(const std::string& name) const {
+    const auto found = numbers.find(name);
+    return found == numbers.end() ? Values() : found->second;
+  }
+  std::string text(const std::string& name) const {
+    const auto found = texts.find(name);
+    return found == texts.end() ? "" : found->second;
+  }
   double number(const std::string& name) const { return list(name).at(0); }
   // Of one rank: "sent 2".
-  const Values& of(const std::string& name, int rank) const {
+  Values of(const std::string& name, int rank) const {
     return list(name + " " + std::to_string(rank));
   }
   template <class Row>
   std::vector<Row> rows(const std::string& name) const {
-    const std::string& bytes = texts.at(name);
+    const std::string bytes = text(name);
     std::vector<Row> all(bytes.size() / sizeof(Row));
     std::copy_n(bytes.data(), all.size() * sizeof(Row), reinterpret_cast<char*>(all.data()));
     return all;

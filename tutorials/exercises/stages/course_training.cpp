@@ -77,8 +77,8 @@ class CourseModel final : public Model {
 
 }  // namespace
 
-StageCase stage_case(const std::string& check, const CheckOptions& options) {
-  Draw draw(check, options);
+StageCase stage_case(const CheckOptions& options) {
+  Draw draw(options);
   const auto odd = [&](int64_t least, int64_t choices) {
     return least + 2 * draw.between(0, choices - 1);
   };
@@ -87,18 +87,15 @@ StageCase stage_case(const std::string& check, const CheckOptions& options) {
               .channels = odd(27, 4),
               .hidden = odd(81, 20),
               .blocks = draw.between(2, 3),
-              .seed = options.seed ^ fnv1a(check)};
-  const bool bytes = check.starts_with("memory ") || check == "traffic" || check == "peak" ||
-                     check == "bytes of three micro-batches";
+              .seed = options.check_seed()};
+  const auto is = [&](const char* name) { return options.is(name); };
+  const bool bytes = is("traffic") || is("peak");
   c.reads_weights = !bytes;
-  const auto is = [&](const char* name) { return check == name; };
-  if (check.find("three micro-batches") != std::string::npos) c.micro_batches = 3;
-  if (check.starts_with("memory ")) c.ranks = int(draw.between(3, 5));
-  if (is("memory at rest")) c.steps = 0;
+  if (bytes || is("three micro-batches")) c.micro_batches = 3;
+  if (is("memory at rest")) c.ranks = int(draw.between(3, 5)), c.steps = 0, c.reads_weights = false;
   if (is("one rank")) c.ranks = 1;
   if (is("bits at 2 ranks")) c.ranks = 2;
   if (is("bits at 3 ranks")) c.ranks = draw.between(0, 1) == 0 ? 3 : 5;
-  if (is("gradient of three micro-batches")) c.steps = 1, c.bits = false;
   if (is("a unit that runs twice")) c.block_twice = true, c.micro_batches = 2;
   if (is("unused and frozen parameters")) c.unused = c.frozen = true;
   if (is("clipping")) c.max_norm = 0.05;

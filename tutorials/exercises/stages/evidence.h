@@ -4,7 +4,6 @@
 #include "stages/predict/closed_form.h"
 #include "tutorials/exercises/judge/judge.h"
 #include "tutorials/exercises/stages/course_training.h"
-#include "tutorials/exercises/stages/stage_calls.h"
 
 namespace zl::exercises {
 
@@ -14,11 +13,11 @@ struct RightStage {
   std::vector<std::string> names;  // of the units
   std::vector<int64_t> full;       // [n] of each unit, padded
   OptimizerBytes optimizer;
-  Prediction steady;
+  std::vector<SentRow> sent;  // of a rank in all steps
 };
 
 struct StageEvidence {
-  StageCase c = stage_case(check_name(), options());
+  StageCase c = stage_case(options());
   Record seen = observe();
   RightStage right{c};
   bool exact = options().device == DeviceKind::cpu;  // the reference is computed there
@@ -33,10 +32,8 @@ struct StageEvidence {
 void check_uses(const StageEvidence& e);
 // Losses, gradients, norms and weights against the plain loop, in the order in which they arise.
 void check_bits(const StageEvidence& e);
-// What a rank keeps between steps, what each call allocates and frees, and the peak, against the
-// closed formulas.
-void check_rest(const StageEvidence& e);
+// What each call allocates and frees, and so what a rank keeps and the peak, against the closed
+// formulas.
 void check_each_call(const StageEvidence& e);
-void check_peak(const StageEvidence& e);
 
 }  // namespace zl::exercises

@@ -6,7 +6,6 @@
 #include "stages/diagnosis/diagnosis.h"
 #include "stages/train/gradient_bound.h"
 #include "tensor/kernels.h"
-#include "tutorials/exercises/stages/course_training.h"
 #include "tutorials/exercises/stages/watched_stage.h"
 #include "tutorials/lesson/stepper.h"
 #include "tutorials/recording/holdings.h"
@@ -18,20 +17,15 @@ namespace {
 TrainingCallbacks reading(const StageCase& c, std::vector<WatchedRank>& ranks) {
   const auto of = [&ranks](Trainer& t) -> WatchedRank& { return ranks[size_t(t.comm().rank())]; };
   TrainingCallbacks callbacks;
-  callbacks.at_start = [=](Trainer& t) { of(t).memory.reset_peak(); };
   callbacks.after_backward = [=](Trainer& t) {
     if (t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
       of(t).seen.put("gradient", gradient_shards(t));
   };
   if (c.reads_weights)
     callbacks.after_step = [=](Trainer& t) {
-      if (t.steps() == 1) of(t).seen.put("weights", full_parameters(t.engine().stage()));
+      of(t).seen.put(str("weights ", t.steps()), full_parameters(t.engine().stage()));
     };
-  callbacks.at_end = [=, reads = c.reads_weights](Trainer& t) {
-    of(t).seen.put_rows<MemoryLedger>("memory", {of(t).memory});
-    if (reads) of(t).seen.put("last weights", full_parameters(t.engine().stage()));
-    of(t).comm->finish();
-  };
+  callbacks.at_end = [=](Trainer& t) { of(t).comm->finish(); };
   return callbacks;
 }
 
@@ -73,8 +67,8 @@ void show(const TrainingSpec& spec, recording::Recording& recording, int64_t fir
 
 }  // namespace
 
-Record measure(const std::string& check, const CheckOptions& options) {
-  const StageCase c = stage_case(check, options);
+Record measure(const CheckOptions& options) {
+  const StageCase c = stage_case(options);
   const auto data = course_data(c);
   TrainingSpec spec = training_spec(c, *data);
   if (options.device == DeviceKind::cuda) {

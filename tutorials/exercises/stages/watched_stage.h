@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "stages/stage.h"
-#include "tutorials/exercises/judge/late_communicator.h"
-#include "tutorials/exercises/stages/stage_calls.h"
+#include "tutorials/exercises/judge/watched_communicator.h"
+#include "tutorials/exercises/stages/course_training.h"
 
 namespace zl {
 
@@ -22,76 +22,65 @@ namespace zl::exercises {
 
 // What one rank's stage did. It must outlive the rank.
 struct WatchedRank {
-  std::unique_ptr<LateCommunicator> comm;  // the stage's
+  std::unique_ptr<WatchedCommunicator> comm;  // the stage's
   std::vector<StageCall> calls;
   Record seen;
-  // The rank's memory by its events: of the run, and of the call that is under way. A stage can
-  // reach the rank's ledger, but not these.
-  MemoryLedger memory, call_memory;
+  // The rank's memory by its events. A stage can reach the rank's ledger, but not this one.
+  MemoryLedger memory;
 
   void listen(const Event& event) {
     const bool allocates = event.kind == EventKind::allocate;
-    if (!allocates && event.kind != EventKind::release) return;
-    for (int i = 0; i < kMemoryUses; ++i) {
-      if (std::string_view(event.what) != zl::name(MemoryUse(i))) continue;
-      memory.add(MemoryUse(i), allocates ? event.bytes : -event.bytes);
-      call_memory.add(MemoryUse(i), allocates ? event.bytes : -event.bytes);
-    }
+    for (int i = 0; i < kMemoryUses; ++i)
+      if ((allocates || event.kind == EventKind::release) &&
+          std::string_view(event.what) == zl::name(MemoryUse(i)))
+        memory.add(MemoryUse(i), allocates ? event.bytes : -event.bytes);
   }
 };
 
 // Both stages hold the same units, but only this one's UnitStates are used.
 class WatchedStage final : public Stage {
-  using F = StageFunction;
-
  public:
   WatchedStage(WatchedRank& watched, std::vector<Unit>& units, Communicator& comm,
                Memories memories, const Options& options)
       : Stage(units, comm, memories, options), watched_(watched) {
-    watched_.comm = std::make_unique<LateCommunicator>(comm, memory());
+    watched_.comm = std::make_unique<WatchedCommunicator>(
+        comm, memory(),
+        std::vector{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather});
     memory().events().listen([&watched](const Event& event) { watched.listen(event); });
-    watch(F::constructor, 0,
+    watch("the constructor", -1,
           [&] { students_ = students_stage().make(units, *watched_.comm, memories, options); });
     require(students_ != nullptr, "the function that makes the stage returns nullptr");
   }
 
-  void allocate(UnitState& u) override {
-    run(F::allocate, u, [&] { students_->allocate(u); });
-  }
   bool reduces_every_micro_batch() const override {
     bool every = false;
-    watch(F::reduces_every_micro_batch, 0, [&] { every = students_->reduces_every_micro_batch(); });
+    watch("reduces_every_micro_batch", -1, [&] { every = students_->reduces_every_micro_batch(); });
     return every;
   }
+  void allocate(UnitState& u) override { run("allocate", u, &Stage::allocate); }
   void before_backward(UnitState& u) override {
-    run(F::before_backward, u, [&] { students_->before_backward(u); });
+    run("before_backward", u, &Stage::before_backward);
   }
   Work reduce_gradient(UnitState& u) override {
-    return started(F::reduce_gradient, u, &Stage::reduce_gradient);
+    return started("reduce_gradient", u, &Stage::reduce_gradient);
   }
-  void after_reduce(UnitState& u) override {
-    run(F::after_reduce, u, [&] { students_->after_reduce(u); });
-  }
-  void update(UnitState& u, const Update& step) override {
-    run(F::update, u, [&] { students_->update(u, step); });
-  }
+  void after_reduce(UnitState& u) override { run("after_reduce", u, &Stage::after_reduce); }
+  void update(UnitState& u, const Update& step) override { run("update", u, &Stage::update, step); }
   Work after_update(UnitState& u) override {
-    return started(F::after_update, u, &Stage::after_update);
+    return started("after_update", u, &Stage::after_update);
   }
-  Work unshard(UnitState& u) override { return started(F::unshard, u, &Stage::unshard); }
-  void reshard(UnitState& u) override {
-    run(F::reshard, u, [&] { students_->reshard(u); });
-  }
+  Work unshard(UnitState& u) override { return started("unshard", u, &Stage::unshard); }
+  void reshard(UnitState& u) override { run("reshard", u, &Stage::reshard); }
 
  private:
   // Records one call: what memory and waits gained between its begin and its end.
   template <class Body>
-  void watch(StageFunction function, int unit, const Body& body) const {
-    StageCall call{.function = function,
-                   .unit = unit,
+  void watch(const char* function, int unit, const Body& body) const {
+    StageCall call{.unit = unit,
                    .event = watched_.comm->transport().events().appended(),
                    .waits = -watched_.comm->waits()};
-    MemoryLedger& now = watched_.call_memory;
+    std::string_view(function).copy(call.function, sizeof call.function - 1);
+    MemoryLedger& now = watched_.memory;
     now.reset_peak();
     const MemoryLedger before = now;
     body();
@@ -107,7 +96,7 @@ class WatchedStage final : public Stage {
   // What the student's function throws gets its name and the unit's. A CommunicationError names the
   // call, and the first error of all ranks is reported.
   template <class Body>
-  void run(StageFunction function, UnitState& u, const Body& body) {
+  void guarded(const char* function, UnitState& u, const Body& body) {
     const bool pending = u.unshard_work.pending();
     try {
       watch(function, u.unit->index, body);
@@ -119,17 +108,22 @@ class WatchedStage final : public Stage {
           text.starts_with("not written yet"))
         throw;
       const bool undefined = text.find("undefined tensor") != std::string::npos;
-      throw std::runtime_error(str(exercises::name(function), "(", u.name(), "): ", text,
+      throw std::runtime_error(str(function, "(", u.name(), "): ", text,
                                    undefined ? ": a buffer of u does not exist at this time" : ""));
     }
   }
 
-  Work started(StageFunction function, UnitState& u, Work (Stage::*start)(UnitState&)) {
+  template <class Function, class... More>
+  void run(const char* name, UnitState& u, Function function, const More&... more) {
+    guarded(name, u, [&] { (students_.get()->*function)(u, more...); });
+  }
+
+  Work started(const char* name, UnitState& u, Work (Stage::*start)(UnitState&)) {
     Work work;
-    run(function, u, [&] { work = (students_.get()->*start)(u); });
+    guarded(name, u, [&] { work = (students_.get()->*start)(u); });
     if (!work.pending()) return work;
     return Work([this, &u, begun = std::make_shared<Work>(std::move(work))] {
-      run(F::wait, u, [&] {
+      guarded("Work::wait", u, [&] {
         Work all = std::move(*begun);  // with what it holds
         all.wait();
       });
