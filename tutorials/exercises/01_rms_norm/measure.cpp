@@ -13,6 +13,12 @@
 namespace zl::exercises {
 namespace {
 
+Tensor tensor(Memory& memory, MemoryUse use, const Shape& shape, const std::vector<float>& values) {
+  const Tensor t = Tensor::empty(memory, use, shape);
+  kernel::upload_floats(values, t);
+  return t;
+}
+
 // Whether a weight of this shape, which does not fit, is no error.
 bool accepts(const Var& x, const Shape& shape) try {
   const Tensor wrong = Tensor::zeros(x.value().memory(), MemoryUse::parameter, shape);
@@ -31,16 +37,11 @@ Record measure(const CheckOptions& options) {
   EventStream events;
   Memory memory{{}, cpu_backend(), events, {.poison = true}};  // fresh memory is NaN
   const auto live = [&](MemoryUse use) { return double(memory.ledger().live(use)); };
-  const auto tensor = [&](MemoryUse use, const Shape& shape, const std::vector<float>& values) {
-    const Tensor t = Tensor::empty(memory, use, shape);
-    kernel::upload_floats(values, t);
-    return t;
-  };
   Parameter parameter{.name = "weight", .shape = {c.C()}};
-  parameter.data = tensor(MemoryUse::parameter, {c.C()}, c.weight);
-  parameter.grad = tensor(MemoryUse::gradient, {c.C()}, c.before);
+  parameter.data = tensor(memory, MemoryUse::parameter, {c.C()}, c.weight);
+  parameter.grad = tensor(memory, MemoryUse::gradient, {c.C()}, c.before);
   parameter.requires_grad = c.weight_needs;
-  const Tensor in = tensor(MemoryUse::activation, c.shape, c.x);
+  const Tensor in = tensor(memory, MemoryUse::activation, c.shape, c.x);
   Tensor dx;
   Tape tape;
   const Var weight = Var::parameter(c.tape_of_weight ? &tape : nullptr, parameter);
@@ -77,10 +78,10 @@ Record measure(const CheckOptions& options) {
     parameter.data = {};
     record.put("kept of weight", live(MemoryUse::parameter));
     elsewhere = Tensor::empty(memory, MemoryUse::workspace, {c.C()});
-    parameter.data = tensor(MemoryUse::parameter, {c.C()}, c.weight);
+    parameter.data = tensor(memory, MemoryUse::parameter, {c.C()}, c.weight);
   }
   try {
-    tape.backward(*y, tensor(MemoryUse::activation, c.shape, c.dy));
+    tape.backward(*y, tensor(memory, MemoryUse::activation, c.shape, c.dy));
   } catch (const std::invalid_argument& e) {  // a contract of the library's was broken
     record.texts["backward"] = e.what();
   }
