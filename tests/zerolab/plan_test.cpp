@@ -155,6 +155,8 @@ TEST_CASE("plan says what fits in text and exit code", "[zerolab]") {
   CHECK(fits.code == 0);
   CHECK(contains(fits.out, "Take "));
   CHECK(call("plan --model gpt2 --device-memory 1MiB").code == 3);
+  // The ZeRO paper's figure 1: 120, 31.4, 16.6 and 1.88 GB, there with 12 bytes of optimizer state.
+  CHECK(contains(call("plan --parameters 7.5e9 --ranks 64 --precision bf16").out, "1.875 GB"));
 }
 
 // The bytes are those of tests/stages/predict.
@@ -211,6 +213,8 @@ TEST_CASE(
   CHECK(contains(call("plan --model tiny --as cuda").out, "as on GPUs"));
   // The bytes of NCCL's scratch: tests/nccl.
   CHECK(contains(call("plan --model tiny --backend nccl").out, "as on GPUs with NCCL"));
+  for (const char* flags : {"", " --backend threads"})
+    CHECK(call(std::string("plan --parameters 1e9") + flags).code == 0);
 }
 
 TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]") {

@@ -1,6 +1,6 @@
 // The source with known entropy.
 
-#include "nn/data/markov.h"
+#include "tests/nn/data/markov.h"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>

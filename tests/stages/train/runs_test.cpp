@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <thread>
 
-#include "nn/data/markov.h"
 #include "nn/data/windows.h"
 #include "stages/train/gpt_spec.h"
+#include "tests/nn/data/markov.h"
 
 using namespace zl;
 

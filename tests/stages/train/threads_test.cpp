@@ -2,10 +2,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "nn/data/markov.h"
 #include "nn/data/windows.h"
 #include "stages/train/comparison.h"
 #include "stages/train/gpt_spec.h"
+#include "tests/nn/data/markov.h"
 #include "tests/with_threads.h"
 
 using namespace zl;

@@ -11,6 +11,7 @@
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/plan/clock_section.h"
+#include "tutorials/zerolab/plan/model_states.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_setup.h"
@@ -29,6 +30,7 @@ struct PlanOptions : RunOptions {
   std::vector<StageKind> stages;  // empty: the paper's four
   std::vector<const Preset*> presets;
   bool any_stage = false;  // --stages is not given
+  std::optional<double> parameters;
   ClockFlags clock;
 };
 
@@ -85,7 +87,7 @@ GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
   const double parameters = double(spec.model.parameters());
   require_input(16.0 * 3 * parameters * spec.ranks * double(spec.engine.accumulation) < 9e18,
                 "the traffic of ", parameters, " parameters over ", spec.ranks,
-                " ranks is too large to be counted; try fewer ranks");
+                " ranks is too large to be counted; try fewer ranks, or --parameters");
   return spec;
 }
 
@@ -98,6 +100,20 @@ GptTrainingSpec with_host_memory(GptTrainingSpec spec, const Machine& machine) {
     spec.host_memory =
         int64_t(machine.host.memory_bytes) / std::min(spec.ranks, machine.ranks_per_node);
   return spec;
+}
+
+PlanReport plan_parameters(const PlanOptions& o, const Options& options) {
+  const bool variants =
+      std::ranges::any_of(o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
+  if (o.given("--model") || o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size ||
+      !o.init_from.empty() || variants || !o.presets.empty() || !o.clock.machine.empty() ||
+      o.checkpoint.save_every > 0 || o.device != Wish::automatic ||
+      transport_of(o) != Transport::threads)
+    throw UsageError(
+        "--parameters has the paper's formulas for model states alone: leave out the flags of "
+        "models, "
+        "--machine, --as, --backend, --save-every, variants and systems as shipped");
+  return model_states_report(*o.parameters, o.source.ranks, options, o.stages, o.device_memory);
 }
 
 PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
@@ -131,7 +147,8 @@ int plan(PlanOptions options) {
   require_groups_used(options.source, options.stages, !options.clock.machine.empty());
   options.source.ranks = options.ranks.value_or(kPlanRanks);
   const LoadedConfig loaded = load_settings(options, options.source.ranks);
-  const PlanReport report = plan_model(options, loaded);
+  const PlanReport report =
+      options.parameters ? plan_parameters(options, loaded.config) : plan_model(options, loaded);
   std::fputs((options.json ? report.json : report.text).c_str(), stdout);
   return report.fits ? kFine : kOutOfMemory;
 }
@@ -144,13 +161,13 @@ Examples:
   zerolab plan --model gpt2 --ranks 8
   zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
   zerolab plan --model gpt2-xl --ranks 16 --machine a100-80gb --precision bf16 --overlap on
-  zerolab plan --n-layer 36 --n-head 32 --n-embd 4096 --ranks 64 --precision bf16
+  zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
     "\f"
     R"(
---as changes workspace only: kernels of each device need a different amount. With --save-every the
-peaks on the host include what a save takes there. With overlap, prefetch, reuse or reproducible
+--parameters has the ZeRO paper's formulas for model states alone, for any model. --as changes
+workspace only: kernels of each device need a different amount. With --save-every the peaks on the host include what a save takes there. With overlap, prefetch, reuse or reproducible
 sums, rows say what they cost in bytes.
 
 More examples:
@@ -171,6 +188,9 @@ void add_plan(CLI::App& app, Invocation& invocation) {
               [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
   flags.add("--as", "WHERE", options.device, read_device,
             "device of the ranks: cpu, cuda or reference (default cpu)\fIt need not be here");
+  flags.value("--parameters", "N",
+              "the paper's formulas for this many parameters, such as 7.5e9, and no model",
+              [](const auto& text) { options.parameters = double(read_count(text, 1)); });
   add_clock_flags(flags, options.clock);
   add_shared_flags(flags, options);
   flags.footer(kPlanFooter);

@@ -1,4 +1,4 @@
-#include "nn/data/markov.h"
+#include "tests/nn/data/markov.h"
 
 #include <algorithm>
 #include <cmath>
