@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/error.h"
-#include "tensor/io/file_calls.h"
 #include "tensor/random.h"
 
 namespace zl {
@@ -73,30 +71,15 @@ int MarkovSource::choose(const Row& probabilities, double u) {
   return int(std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
 }
 
-void MarkovSource::generate(int64_t n, const std::function<void(std::string_view)>& sink) const {
-  require_input(n > 0, "a text needs at least 1 token, not ", n);
-  const PhiloxStream random{seed_, fnv1a("markov text")};
-  std::string piece;
-  int symbol = choose(stationary_, random.uniform(0));
-  for (int64_t i = 0; i < n; ++i) {
-    if (i > 0) symbol = choose(transition_[size_t(symbol)], random.uniform(uint64_t(i)));
-    piece += kAlphabet[size_t(symbol)];
-    if (piece.size() < 65536 && i + 1 < n) continue;
-    sink(piece);
-    piece.clear();
-  }
-}
-
 std::string MarkovSource::generate(int64_t n) const {
+  const PhiloxStream random{seed_, fnv1a("markov text")};
   std::string text;
-  generate(n, [&](std::string_view piece) { text += piece; });
+  for (int64_t i = 0, symbol = -1; i < n; ++i) {
+    const Row& row = symbol < 0 ? stationary_ : transition_[size_t(symbol)];
+    symbol = choose(row, random.uniform(uint64_t(i)));
+    text += kAlphabet[size_t(symbol)];
+  }
   return text;
-}
-
-void write_text(const std::string& path, const MarkovSource& source, int64_t n) {
-  PendingFile file(path);
-  source.generate(n, [&](std::string_view piece) { file.write(piece.data(), piece.size()); });
-  file.commit();
 }
 
 }  // namespace zl

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -31,8 +30,6 @@ class MarkovSource {
   // The first n symbols as text. The same seed gives the same bytes, and a shorter text is a prefix
   // of a longer one.
   std::string generate(int64_t n) const;
-  // The same in pieces, so that a long text is never completely in memory.
-  void generate(int64_t n, const std::function<void(std::string_view)>& sink) const;
 
  private:
   using Row = std::array<double, kSymbols>;
@@ -45,9 +42,5 @@ class MarkovSource {
   std::array<Row, kSymbols> transition_;
   Row stationary_;
 };
-
-// Writes the first n symbols of the source to a file that --data can read. At every time `path` is
-// the old file or the complete new one. Throws InputError if it cannot be written.
-void write_text(const std::string& path, const MarkovSource& source, int64_t n);
 
 }  // namespace zl
