@@ -8,9 +8,6 @@
 #include <map>
 #include <vector>
 
-#include "nn/data/token_data.h"
-#include "tests/nn/scratch_folder.h"
-
 namespace zl {
 namespace {
 
