@@ -40,6 +40,15 @@ std::string cut(std::string_view text, size_t longest) {
   return str(text.substr(0, longest), "…");
 }
 
+// The sentence about a text of which the library has read these bytes.
+std::string no_json(const std::string& text, const std::string& name, size_t bytes) {
+  const size_t last = std::min(bytes, text.size()),
+               begin = text.find_last_of(kMarks, std::max<size_t>(last, 2) - 2) + 1;
+  return str(name, ":", 1 + std::count(text.begin(), text.begin() + long(last), '\n'),
+             ": this is no JSON: ",
+             in_quotes(text.substr(begin, text.find_first_of(kMarks, last) - begin)), kRules);
+}
+
 }  // namespace
 
 std::string plain_json(std::string_view original, const std::string& name, Places& places) {
@@ -92,12 +101,7 @@ std::string plain_json(std::string_view original, const std::string& name, Place
   try {
     return json::parse(text).dump();
   } catch (const json::parse_error& e) {
-    const size_t last = std::min(e.byte, text.size()),
-                 begin = text.find_last_of(kMarks, std::max<size_t>(last, 2) - 2) + 1;
-    throw InputError(str(name, ":", 1 + std::count(text.begin(), text.begin() + long(last), '\n'),
-                         ": this is no JSON: ",
-                         in_quotes(text.substr(begin, text.find_first_of(kMarks, last) - begin)),
-                         kRules));
+    throw InputError(no_json(text, name, e.byte));
   } catch (const json::out_of_range&) {
     check_json(text, name);  // says where
     throw;
