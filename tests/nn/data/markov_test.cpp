@@ -2,6 +2,7 @@
 
 #include "tests/nn/data/markov.h"
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
