@@ -2,6 +2,8 @@
 
 #include <bit>
 #include <cstdio>
+#include <map>
+#include <tuple>
 
 #include "tensor/error.h"
 
@@ -206,6 +208,23 @@ std::string mismatch_text(const std::vector<const Call*>& calls) {
   };
   return str(text(first), " while ", text(second),
              "; all ranks must make the same calls in the same order");
+}
+
+std::string first_mismatch_text(const Flights& flights) {
+  std::vector<std::vector<FlightRecord>> records;  // by rank
+  // By group and number; in each the calls of the ranks that have come to it.
+  std::map<std::tuple<int, uint64_t, int64_t>, std::vector<const Call*>> collectives;
+  for (size_t r = 0; r < flights.size(); ++r)
+    for (const FlightRecord& record : records.emplace_back(flights[r]->recent(kAllRecords))) {
+      const Call& call = record.call;
+      if (call.point_to_point()) continue;
+      auto& calls = collectives[{call.group.number, call.group.ranks, call.sequence}];
+      calls.resize(flights.size());
+      calls[r] = &call;
+    }
+  for (const auto& [number, calls] : collectives)
+    if (std::string text = mismatch_text(calls); !text.empty()) return text;
+  return "";
 }
 
 std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other) {

@@ -83,6 +83,9 @@ using Flights = std::vector<const FlightRecorder*>;  // by rank
 // "rank 2 calls … while ranks 0 and 1 call …; all ranks must …"; "" if all calls are the same. By
 // rank; null: not known, or not in the group.
 std::string mismatch_text(const std::vector<const Call*>& calls);
+// That of the first collective in which the recorded calls of two ranks differ. A rank that has
+// not come to it yet is not named.
+std::string first_mismatch_text(const Flights& flights);
 // A send and a receive that met: why they do not match; "" if they do.
 std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other);
 

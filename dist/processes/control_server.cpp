@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "dist/flight_recorder.h"
@@ -30,25 +29,6 @@ Call last_collective(const FlightRecorder& flight, const RankGroup* group = null
   for (const FlightRecord& record : flight.recent(kAllRecords))
     if (!group || record.call.group == *group) last = record.call;
   return last;
-}
-
-// mismatch_text() of the first collective in which the recorded calls of two ranks differ. A rank
-// that has not come to it yet is not named.
-std::string first_mismatch_text(const Flights& flights) {
-  std::vector<std::vector<FlightRecord>> records;  // by rank
-  // By group and number; in each the calls of the ranks that have come to it.
-  std::map<std::tuple<int, uint64_t, int64_t>, std::vector<const Call*>> collectives;
-  for (size_t r = 0; r < flights.size(); ++r)
-    for (const FlightRecord& record : records.emplace_back(flights[r]->recent(kAllRecords))) {
-      const Call& call = record.call;
-      if (call.point_to_point()) continue;
-      auto& calls = collectives[{call.group.number, call.group.ranks, call.sequence}];
-      calls.resize(flights.size());
-      calls[r] = &call;
-    }
-  for (const auto& [number, calls] : collectives)
-    if (std::string text = mismatch_text(calls); !text.empty()) return text;
-  return "";
 }
 
 class ControlServer {
