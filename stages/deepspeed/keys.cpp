@@ -57,7 +57,7 @@ const struct {
      "zero_optimization.offload_optimizer. ratio=1"},
     {noted, "gradients are added, then divided by the number of ranks; only rounding differs",
      "prescale_gradients gradient_predivide_factor=1"},
-    {noted, "data-parallel ranks read different sequences, so none holds a copy to leave out",
+    {noted, "ranks read different micro-batches, so none holds a copy to leave out",
      "activation_checkpointing. partition_activations=false"},
     {noted, kNoTensor,
      "tensor_parallel. tp_overlap_comm vocab_parallel_lm_head vocab_parallel_ce_backend "

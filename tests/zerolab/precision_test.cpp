@@ -187,7 +187,7 @@ TEST_CASE(
   const Finished less = zero3(kBoth + limit + std::to_string(host - 1));
   CHECK(less.code == 3);
   check_says(less.err,
-             {std::to_string(host) + " bytes) of host memory per rank", "--host-memory has",
+             {std::to_string(host) + " bytes) of host memory per rank", "--host-memory is",
               std::to_string(host - 1) + " bytes", "nothing was started"});
   CHECK_FALSE(contains(less.err, "step 1"));
   // With its state on the host a model fits that does not without.

@@ -209,7 +209,8 @@ TEST_CASE("flags cannot contradict the launcher, and errors of ranks end all wit
 TEST_CASE("processes save a checkpoint on SIGTERM, and threads go on from it", "[zerolab]") {
   const ScratchFolder folder;
   const std::string out = folder / "run", whole = folder / "whole",
-                    flags = " " + tiny_run(200, "--device cpu -q --stage zero2 --save-every 1000 ");
+                    flags =
+                        " " + tiny_run(1000, "--device cpu -q --stage zero2 --save-every 100000 ");
   const Finished ended =
       shell(kFake + " launch -n 2 --" + flags + "--out '" + out +
             "' & for i in $(seq 500); do test -s '" + out +

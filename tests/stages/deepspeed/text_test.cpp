@@ -146,7 +146,7 @@ TEST_CASE("numbers that are not JSON are named", "[stages]") {
     CHECK(refused("{\"a\": " + value + "}", ":1: this is no JSON: \"" + value));
   for (const std::string& value :
        {std::string("1e400"), std::string("-1e400"), std::string(400, '1')})
-    CHECK(refused("{\"a\": " + value + "}", "a number is out of range at byte "));
+    CHECK(refused("{\"a\": " + value + "}", "a number is out of range: '" + value.substr(0, 9)));
 }
 
 TEST_CASE("junk is refused with one sentence within a second", "[stages]") {

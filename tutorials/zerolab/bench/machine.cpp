@@ -98,8 +98,7 @@ class Description {
     shares_of_peaks();
     for (const int ranks : groups_) collectives(ranks);
     link();
-    begin(options_.folder.empty() ? "" : "disk");
-    if (!options_.folder.empty()) disk();
+    if (!options_.folder.empty()) begin("disk"), disk();
     progress_.clear();
     return std::move(machine_);
   }
@@ -286,9 +285,10 @@ class Description {
   // Ranks that compute at the same time; ranks between which collectives are timed.
   const std::vector<int> together_ = gpu_ || ranks_ == 1 ? std::vector{1} : std::vector{1, ranks_},
                          groups_ = groups();
-  Progress progress_{
-      4 + std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) + std::ssize(groups_),
-      options_.quiet};
+  Progress progress_{3 + !options_.folder.empty() +
+                         std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) +
+                         std::ssize(groups_),
+                     options_.quiet};
   Machine machine_;
   RankMachine& rank_ = machine_.rank;
 };

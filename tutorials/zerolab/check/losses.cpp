@@ -79,7 +79,7 @@ void add_lines(RunNumbers& run, std::istream& text) {
     };
     const auto has = [&](const char* any) { return line.find_first_of(any) != line.npos; };
     if (line.find("step") != line.npos && has(",\t") && !has("0123456789")) {  // a table's head
-      samples |= line.find("train_loss") != line.npos;
+      samples |= line.find("Samples/train_loss") != line.npos;
       step_at = column("step");
       loss_at = line.find("loss") == line.npos ? INT64_MAX : column("loss");
     }

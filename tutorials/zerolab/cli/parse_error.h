@@ -31,6 +31,12 @@ std::vector<std::string> command_names(const App& app) {
   return names;
 }
 
+inline std::string list_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
 // The first word that is nothing here, such as "--stpes" of "--stpes=5"; "" if there is none.
 template <class App>
 std::string unknown_word(const App& app) {
@@ -47,13 +53,14 @@ std::string sentence_of(const App& app, const std::string& text) {
   if (!word.empty()) {
     const char* kind = word.starts_with("-") ? "flag" : known.empty() ? "argument" : "command";
     for (const auto* option : command.get_options()) known.push_back(option->get_name());
+    std::string meant = did_you_mean(word, known);
+    if (meant.empty() && *kind == 'c' && command.get_parent())
+      meant = "; it has " + list_of(command_names(command));
     return (command.get_parent() ? path + " has" : "there is") + " no " + kind + " '" + word + "'" +
-           did_you_mean(word, known);
+           meant;
   }
   if (!known.empty()) {
-    std::string commands;
-    for (const std::string& name : known) commands += (commands.empty() ? "" : ", ") + name;
-    return path + " needs a command: " + commands;
+    return path + " needs a command: " + list_of(known);
   }
   if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
   if (text.ends_with("disallowed flag override"))

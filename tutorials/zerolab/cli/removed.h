@@ -44,7 +44,8 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"plan --stragglers-seed", "--stragglers takes the same numbers in each run"},
     {"--offload", "use '--set zero_optimization.offload_optimizer.device=cpu', or nvme"},
     {"--offload-param", "use '--set zero_optimization.offload_param.device=cpu', or nvme"},
-    {"--nvme-path", "use '--set zero_optimization.offload_optimizer.nvme_path=DIR'"},
+    {"--nvme-path",
+     "use '--set zero_optimization.offload_optimizer.nvme_path=DIR', or offload_param"},
     {"data synth", "'train --data FILE' takes any text"}};
 
 // "'bench disk' was removed; use …", or "".

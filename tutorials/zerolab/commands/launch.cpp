@@ -79,7 +79,7 @@ int launch() {
                   "--share-gpu lets ranks on NCCL share a GPU, but ranks ",
                   mpi ? "on MPI" : "on --device cpu", " use none; leave one of the two out");
     plan.command.insert(plan.command.begin(), own_program());
-    if (mpi) become_mpirun(plan.ranks, plan.command);
+    if (mpi) become_mpirun(plan);
   }
   try {
     return run_launched_ranks(plan, standard_error(Color::automatic));
@@ -108,8 +108,9 @@ SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. 
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
 saves a checkpoint.
 
-With --backend mpi launch becomes the mpirun of the MPI that zerolab was built with, which starts
-the ranks, passes on what they write, and ends them in its own way and with its own exit code.
+With --backend mpi all this is different: launch becomes the mpirun of the MPI that zerolab was built
+with. It sets its own variables, writes no prefixes, and has its own exit codes. Open MPI's waits
+--grace seconds, rounded up, between SIGTERM and SIGKILL; MPICH's kills at once.
 
 --share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise; data goes over
 sockets: tutorials/reference/machines.md.
@@ -121,7 +122,8 @@ Examples:
 
 Exit codes: 0 all processes ended with 0, else the code of the process that failed first (a code
             other than 4 is preferred, because 4 is often a consequence), 4 if a signal killed it,
-            2 usage or the program cannot be started, 130 Ctrl-C, 143 SIGTERM)";
+            2 usage or the program cannot be started, 130 Ctrl-C, 143 SIGTERM; with
+            --backend mpi those of mpirun)";
 
 }  // namespace
 

@@ -52,17 +52,20 @@ int list_machines(bool json) {
 
 // Where the ranks compute, as the flags say, which must agree. It need not be here.
 DeviceKind planned_device(const PlanOptions& options, const std::optional<Machine>& machine) {
-  const Transport transport = transport_of(options);
-  const bool cuda = options.device == Wish::cuda || transport == Transport::nccl ||
-                    (machine && machine->rank.device == DeviceKind::cuda),
-             host = options.device == Wish::cpu || options.device == Wish::reference ||
-                    transport == Transport::mpi ||
-                    (machine && machine->rank.device == DeviceKind::cpu);
-  if (cuda && host)
-    throw UsageError(
-        "--as, --backend and --machine: one means ranks on CPUs, another ranks on GPUs; leave one "
-        "of them out");
-  return cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  const bool reference = options.device == Wish::reference;
+  const std::string gpus = "GPUs", cpus = "CPUs", own = reference ? "the reference kernels" : cpus;
+  std::vector<std::pair<const char*, std::string>> said;  // by which flag
+  if (options.device != Wish::automatic)
+    said.push_back({"--as", options.device == Wish::cuda ? gpus : own});
+  if (const Transport transport = transport_of(options); transport != Transport::threads)
+    said.push_back({"--backend", transport == Transport::nccl ? gpus : own});
+  if (machine)
+    said.push_back({"--machine", machine->rank.device == DeviceKind::cuda ? gpus : cpus});
+  for (const auto& [flag, where] : said)
+    if (where != said[0].second)
+      throw UsageError(str(said[0].first, " means ranks on ", said[0].second, ", but ", flag,
+                           " ranks on ", where, "; leave one of them out"));
+  return !said.empty() && said[0].second == gpus ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
@@ -111,8 +114,7 @@ PlanReport plan_parameters(const PlanOptions& o, const Options& options) {
       transport_of(o) != Transport::threads)
     throw UsageError(
         "--parameters has the paper's formulas for model states alone: leave out the flags of "
-        "models, "
-        "--machine, --as, --backend, --save-every, variants and systems as shipped");
+        "models, --machine, --as, --backend, --save-every, variants and systems as shipped");
   return model_states_report(*o.parameters, o.source.ranks, options, o.stages, o.device_memory);
 }
 
@@ -167,8 +169,9 @@ Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
     "\f"
     R"(
 --parameters has the ZeRO paper's formulas for model states alone, for any model. --as changes
-workspace only: kernels of each device need a different amount. With --save-every the peaks on the host include what a save takes there. With overlap, prefetch, reuse or reproducible
-sums, rows say what they cost in bytes.
+workspace only: kernels of each device need a different amount. With --save-every the peaks on the
+host include what a save takes there. With overlap, prefetch, reuse or reproducible sums, rows say
+what they cost in bytes.
 
 More examples:
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise

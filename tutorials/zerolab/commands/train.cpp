@@ -47,6 +47,8 @@ std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetu
   TextSample sample{.temperature = options.temperature.value_or(0.8),
                     .top_k = options.top_k.value_or(0)};
   const int64_t vocab = setup.spec.model.vocab;
+  require_input(sample.top_k <= vocab, "--top-k ", sample.top_k, " is more than the vocabulary of ",
+                vocab);
   for (const char c : options.prompt.empty() ? "\n" : options.prompt)
     sample.prompt.push_back(uint8_t(c));
   for (const int32_t token : sample.prompt)

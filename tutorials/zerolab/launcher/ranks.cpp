@@ -351,14 +351,15 @@ int run_launched_ranks(const LaunchPlan& plan, Terminal terminal) {
   return Ranks(plan, terminal).run();
 }
 
-void become_mpirun(int ranks, const std::vector<std::string>& program) {
+void become_mpirun(const LaunchPlan& plan) {
   const MpiInBuild mpi = require_mpi();
-  std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(ranks)};
+  std::vector<std::string> words{mpi.mpirun, "-n", std::to_string(plan.ranks)};
   if (mpi.open_mpi)  // the ranks have time to save a checkpoint, and say themselves why they end
     words.insert(words.end(), {"-q", "--oversubscribe", "--bind-to", "none", "--mca",
-                               "odls_base_sigkill_timeout", "2"});
+                               "odls_base_sigkill_timeout",
+                               str(std::chrono::ceil<std::chrono::seconds>(plan.grace).count())});
   if (mpi.open_mpi && geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  words.insert(words.end(), program.begin(), program.end());
+  words.insert(words.end(), plan.command.begin(), plan.command.end());
   execv(words[0].c_str(), pointers(words).data());
   throw InputError(str("this program was built with ", mpi.name(), ", whose mpirun (", mpi.mpirun,
                        ") cannot be started: ", std::strerror(errno),

@@ -31,9 +31,10 @@ class ProgramNotFound : public InputError {
 // for another reason; then none is left.
 int run_launched_ranks(const LaunchPlan& plan, Terminal terminal);
 
-// This process becomes the mpirun of the MPI that is built in, with so many ranks of `program` on
-// this machine, which may be more than its cores. Throws InputError, which says how to fix it, if
-// MPI is not built in, or its mpirun is not there.
-[[noreturn]] void become_mpirun(int ranks, const std::vector<std::string>& program);
+// This process becomes the mpirun of the MPI that is built in, with the plan's ranks on this
+// machine, which may be more than its cores. Of the plan it takes command, ranks and, on Open MPI,
+// grace. Throws InputError, which says how to fix it, if MPI is not built in, or its mpirun is not
+// there.
+[[noreturn]] void become_mpirun(const LaunchPlan& plan);
 
 }  // namespace zl::cli

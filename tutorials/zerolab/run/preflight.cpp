@@ -88,9 +88,13 @@ RankReport require_memory(const TrainingSpec& spec, const RunSetup& setup,
 }
 
 void require_host_limit(const TrainingSpec& spec, const RankReport& dry) {
-  if (spec.host_memory > 0)
-    require_room(spec.engine.stage, {Pool::host, "--host-memory", spec.host_memory, 1},
-                 host_peak(spec, dry));
+  const int64_t host = host_peak(spec, dry), limit = spec.host_memory;
+  if (limit == 0 || host <= limit) return;
+  throw OutOfMemory(
+      str(name(spec.engine.stage), " needs ", human_bytes(host), " (", host,
+          " bytes) of host memory per rank, but --host-memory is ", human_bytes(limit), " (", limit,
+          " bytes); nothing was started. Try a larger limit, or ", kAdvice[size_t(Pool::host)]),
+      0, Pool::host, "initialize", "", host);
 }
 
 }  // namespace zl::cli
