@@ -15,6 +15,7 @@
 #include "stages/train/trainer.h"
 #include "tests/exercises/grading.h"
 #include "tests/zerolab/process.h"
+#include "tutorials/exercises/judge/record.h"
 
 namespace zl::exercises {
 namespace {
@@ -64,6 +65,7 @@ TEST_CASE("each way in which a program can end gets a verdict in words",
       {"std::exit(7);", "#include <cstdlib>\n", "ended before the check was over (exit code 7)"},
       {"volatile int zero = 0; zero = 7 / zero;", "", "crashed (SIGFPE)"},
       {"*(volatile int*)(8) = 1;", "", "crashed (SIGSEGV)"},
+      {"raise(SIGRTMIN + 1);", "#include <signal.h>\n", "was killed (signal 35)"},
       {"std::terminate();", "#include <exception>\n", "aborted (SIGABRT)"},
       {"(void)std::vector<double>(1ul << 40)[1];", "#include <vector>\n", "out of memory"},
       {"for (const std::string line(1 << 16, 'x');;) std::puts(line.c_str());",
@@ -112,7 +114,7 @@ TEST_CASE("a program that loops, forks and hides leaves nothing behind", "[exerc
 TEST_CASE("a failed check skips the rest of its group, and one of the first group all others",
           "[exercises]") {
   const Grade first = graded(solution("throw 1;"));
-  REQUIRE(first.results.size() == 12);
+  REQUIRE(first.results.size() == 13);
   for (size_t k = 1; k < first.results.size(); ++k)
     CHECK(first.results[k].outcome == Outcome::skipped);
   std::vector<std::string> begun;
@@ -123,7 +125,7 @@ TEST_CASE("a failed check skips the rest of its group, and one of the first grou
   const Grade later =
       graded(text.replace(text.find(adds), adds.size(), "kernel::fill(0, slot.tensor);"), options);
   CHECK(first_failure(later) == "gradient of weight");
-  CHECK(later.points() == 25 + 5 + 10 + 5 + 10);
+  CHECK(later.points() == 25 + 5 + 5 + 10);
   CHECK(contains(later.results[3].output, "called\n"));
   CHECK(later.results[4].outcome == Outcome::skipped);
   CHECK(begun.size() > 1);
@@ -216,8 +218,25 @@ TEST_CASE("a judge that does not judge is an error, or a failed check if it was 
   const GradeOptions first{.stop_at_first_failure = true};
   CHECK_THROWS_WITH(grade(exercise, file, with("echo '{}'; echo 'no process' >&2; exit 3"), first),
                     ContainsSubstring("no process"));
+  // Neither passed, failed nor skipped.
+  const Grade unknown =
+      grade(exercise, file,
+            with(R"(echo '{"check": "no tape", "outcome": "errored", "meaning": "", "details": "",)"
+                 R"( "output": "", "event": 0, "seconds": 0}')"),
+            first);
+  CHECK(unknown.points() == 0);
   for (const char* script : {"echo no library; exit 127", "echo no library"})
     CHECK_THROWS_WITH(all_exercises(with(script)), ContainsSubstring("no library"));
+}
+
+TEST_CASE("what a check did not measure is an error", "[exercises]") {
+  Record record;
+  record.put("empty", Values());
+  record.put_rows("rows", std::vector<int>());
+  CHECK((record.list("empty").empty() && record.rows<int>("rows").empty()));
+  CHECK_THROWS_AS(record.list("rows"), InputError);
+  CHECK_THROWS_AS(record.of("empty", 0), InputError);
+  CHECK_THROWS_AS(record.rows<int>("empty"), InputError);
 }
 
 TEST_CASE("grading leaves no folder behind, also after an interruption", "[exercises]") {

@@ -167,6 +167,7 @@ TEST_CASE(
       CHECK(contains(text, " name=\"" + one["name"].get<std::string>() + "\" time=\"") == judged);
   }
   check_refused(call(kCheck + wrong + " -q --gradescope " + results), "results.json' exists");
+  check_refused(call(kCheck + wrong + " -q --force"), "--force has no effect without a file");
 }
 
 TEST_CASE("a compiler that does not work is not blamed on the student", "[zerolab]") {
@@ -195,7 +196,7 @@ TEST_CASE("exercise hint shows one hint and the command for the next", "[zerolab
   }
 }
 
-TEST_CASE("without hints.md, exercise hint and check say so", "[zerolab]") {
+TEST_CASE("without hints.md or a start file, the commands say so", "[zerolab]") {
   const ScratchFolder folder;
   const std::string built = "\"$(dirname \"$ZEROLAB\")\"/exercises",
                     json = folder / "exercises/exercises.json";
@@ -217,6 +218,18 @@ TEST_CASE("without hints.md, exercise hint and check say so", "[zerolab]") {
   CHECK(failed.code == 1);
   CHECK(contains(failed.out, "\nnext: repeat the command with --step"));
   CHECK_FALSE(contains(failed.out, "hint"));
+
+  // A second copy that fails leaves no first one, which the next start would refuse to replace.
+  const std::string start = folder / "exercises/05_zero1/start.cpp",
+                    text_of_start = read_file(start);
+  std::filesystem::remove(start);
+  CHECK(here("start 05 '" + folder.path() + "/work'").code != 0);
+  CHECK(files_in(folder / "work").empty());
+  std::filesystem::permissions(write_file(start, text_of_start), std::filesystem::perms(0444));
+  CHECK(here("start 05 '" + folder.path() + "/work'").code == 0);
+  using std::filesystem::perms;
+  const perms mode = std::filesystem::status(folder / "work/05_zero1.cpp").permissions();
+  CHECK((mode & perms::owner_write) != perms::none);
 }
 
 }  // namespace cli

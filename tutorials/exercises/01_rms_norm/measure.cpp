@@ -56,6 +56,9 @@ Record measure(const CheckOptions& options) {
   // mallinfo2: [B] of small allocations; large ones, such as segments of tensors, are elsewhere.
   const double before = live(MemoryUse::activation), heap = double(mallinfo2().uordblks);
   std::optional<Var> y = rms_norm(*x, weight, c.eps);
+  record.put("kept", live(MemoryUse::activation) - before);
+  if (c.twice) y = rms_norm(*y, weight, c.eps);
+  record.put("has a tape", y->tape() != nullptr);
   record.put("recorded", y->needs_gradient());
   record.put("entries", double(tape.entries()));
   if (options.is("bytes kept for backward")) {  // where nothing else holds the input and the result
@@ -85,7 +88,7 @@ Record measure(const CheckOptions& options) {
   } catch (const std::invalid_argument& e) {  // a contract of the library's was broken
     record.texts["backward"] = e.what();
   }
-  if (dx.defined()) record.put("dx", kernel::download_floats(dx));
+  record.put("dx", dx.defined() ? kernel::download_floats(dx) : std::vector<float>());
   record.put("dweight", kernel::download_floats(parameter.grad));
   return record;
 }

@@ -18,6 +18,7 @@ struct Case {
 
   bool x_needs = true, weight_needs = true;      // a gradient
   bool tape_of_x = true, tape_of_weight = true;  // whether they have the tape
+  bool twice = false;                            // the op again, with the same weight
   bool residual = false;                         // x is added to the result
   bool resharded = false;  // the weight is freed after forward, and is elsewhere in backward
   bool backward = true;    // false: backward may not be written yet
@@ -36,6 +37,7 @@ inline Case make_case(const CheckOptions& options) {
   c.weight_needs = !is("frozen weight") && !constants;
   c.tape_of_x = c.x_needs || constants;
   c.tape_of_weight = !is("no tape");
+  c.twice = is("weight used twice");
   c.residual = is("x used twice");
   c.resharded = is("weight resharded before backward");
   c.backward = !options.check.starts_with("value of") && c.tape_of_weight && !constants;

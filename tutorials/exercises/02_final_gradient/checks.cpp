@@ -69,7 +69,8 @@ void put_observed(const Record& seen, const Script& script, std::vector<Final>& 
   for (int i = 0; i < int(all.size()); ++i) {
     Final& f = all[size_t(i)];
     const auto list = [&](const char* what, int step) {
-      return seen.list(str(what, " ", step, " ", f.parameter));
+      const std::string name = str(what, " ", step, " ", f.parameter);
+      return seen.numbers.contains(name) ? seen.list(name) : Values();
     };
     const Values before = list("after", f.step - 1);
     for (int k = int(calls.size()); k-- > 0;)

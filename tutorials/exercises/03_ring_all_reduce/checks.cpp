@@ -116,9 +116,10 @@ void check_sums(const Ring& ring) {
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += double(ring.c.values[size_t(r)][i]);
     results.push_back(ring.seen.of("result", r));
   }
+  const char* second = ring_checks::is_second_call(options()) ? "in the second call, " : "";
   const std::string meaning = meaning_of_sums(results, sum, ring.c.values[0]);
   for (int r = 0; r < ring.N; ++r)
-    compare({.what = str("the result of rank ", r),
+    compare({.what = str(second, "the result of rank ", r),
              .is = results[size_t(r)],
              .must = sum,
              .tolerance = options().is("same bits on every rank") ? 1e-6 : 0,

@@ -21,6 +21,11 @@ struct RingCase {
   int64_t n() const { return int64_t(values[0].size()); }
 };
 
+// Whether the ranks have made a call before, with fewer values, of which nothing may be left.
+inline bool is_second_call(const CheckOptions& options) {
+  return options.is("size that N does not divide");
+}
+
 inline RingCase make_case(const CheckOptions& options) {
   Draw draw(options);
   const bool few = options.is("fewer values than ranks"),

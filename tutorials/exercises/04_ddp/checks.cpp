@@ -184,6 +184,8 @@ TEST_CASE("overlap", "[04][overlap][15 points]") {
     if (call.waited >= 0 && call.waited < done)
       fail("waits while backward runs: backward cannot go on before the bucket is reduced",
            e.unit(call) + " is waited for in " + e.c.place_text(call, call.waited));
+  if (std::ranges::none_of(e.calls, [&](const ReduceCall& call) { return call.place < done; }))
+    fail("nothing is reduced while backward runs", "all calls follow the last gradient_ready()");
   check_waited(e);
 }
 

@@ -147,10 +147,10 @@ void check() {
 
 TEST_CASE("the same number of ranks", "[10][same][10 points]") { check(); }
 TEST_CASE("another number of ranks", "[10][ranks][35 points]") { check(); }
-TEST_CASE("what is read", "[10][reads][15 points]") { check(); }
 TEST_CASE("frozen parameters", "[10][frozen][15 points]") { check(); }
 TEST_CASE("frozen or trained since", "[10][frozen][10 points]") { check(); }
 TEST_CASE("tied weights", "[10][tied][10 points]") { check(); }
 TEST_CASE("tied or untied since", "[10][tied][5 points]") { check(); }
+TEST_CASE("what is read", "[10][reads][15 points]") { check(); }
 
 }  // namespace zl::exercises

@@ -64,7 +64,7 @@ inline std::vector<Part> reshard_parts(const CheckOptions& options) {
       saved.parameters.push_back({2 * draw.between(few || p % 2 ? 0 : 50, few ? 15 : 90) + 1});
     // The third parameter is tied to the second, and the last but one to the first.
     const size_t last = saved.parameters.size() - 1;
-    const bool since = is("tied or untied since");
+    const bool reads = is("what is read"), since = reads || is("tied or untied since");
     const std::pair<size_t, int> ties[] = {{2, 1}, {last - 1, 0}};
     for (const auto& [follower, leader] : ties)
       if (since || is("tied weights"))
@@ -74,7 +74,7 @@ inline std::vector<Part> reshard_parts(const CheckOptions& options) {
       if (is("tied weights") || (since && i % 2 == 1)) saved.parameters[follower].tied_to = leader;
       if (is("tied weights") || (since && i % 2 == 0)) now.parameters[follower].tied_to = leader;
     }
-    if (is("frozen parameters"))
+    if (reads || is("frozen parameters"))
       for (const size_t p : {size_t(0), last / 2})
         saved.parameters[p].frozen = now.parameters[p].frozen = true;
     // One that was trained is frozen now, and one that was frozen is trained.

@@ -1,10 +1,43 @@
-// The steps of each check of exercise 12, which follow from the seed.
+// The steps of each check of exercise 12, which follow from the seed, and what is right for them.
 #pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <string>
 
 #include "tutorials/exercises/12_accumulate/accumulate.h"
 #include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises::accumulate_checks {
+
+// One of the two ways to make a step, and what it must send and hold.
+struct Way {
+  const Accumulation& step;
+  bool keep;
+  double N = step.ranks, A = double(step.micro_batches), root = double(step.units[0]),
+         all = std::accumulate(step.units.begin(), step.units.end(), 0.0), blocks = all - root;
+
+  double ring(double n) const { return n / N * (N - 1) * 2; }  // [B]
+  double sent() const {
+    return ring(A * all + (keep ? root + (A + 1) * blocks : A * (root + 2 * blocks)));
+  }
+  // The block that runs has its parameters and its gradient; those that have run may stay.
+  double peak_if(bool they_stay) const {
+    double stays = 0, most = 0;
+    for (size_t u = step.units.size(); u-- > 1;) {
+      const auto n = double(step.units[u]);
+      most = std::max(most, stays + 2 * n);
+      if (they_stay) stays += n;
+    }
+    return 16 * all / N + 2 * (2 * root + most);
+  }
+  double peak() const { return peak_if(keep && A > 1); }
+  std::string text() const {
+    std::string units;
+    for (const int64_t n : step.units) units += str(" ", n);
+    return str(N, " ranks, ", A, " micro-batches, ", keep ? "kept" : "resharded", ", units", units);
+  }
+};
 
 // One rank first, then several. Every fourth model is root alone.
 inline std::vector<Accumulation> steps_of(const CheckOptions& options) {

@@ -1,41 +1,11 @@
 // The checks of exercise 12.
-#include <numeric>
-
 #include "tutorials/exercises/12_accumulate/accumulate_case.h"
 #include "tutorials/exercises/judge/judge.h"
 
 namespace zl::exercises {
 namespace {
 
-// One of the two ways to make a step, and what it must send and hold.
-struct Way {
-  const Accumulation& step;
-  bool keep;
-  double N = step.ranks, A = double(step.micro_batches), root = double(step.units[0]),
-         all = std::accumulate(step.units.begin(), step.units.end(), 0.0), blocks = all - root;
-
-  double ring(double n) const { return n / N * (N - 1) * 2; }  // [B]
-  double sent() const {
-    return ring(A * all + (keep ? root + (A + 1) * blocks : A * (root + 2 * blocks)));
-  }
-  // The block that runs has its parameters and its gradient; those that have run may stay.
-  double peak_if(bool they_stay) const {
-    double stays = 0, most = 0;
-    for (size_t u = step.units.size(); u-- > 1;) {
-      const auto n = double(step.units[u]);
-      most = std::max(most, stays + 2 * n);
-      if (they_stay) stays += n;
-    }
-    return 16 * all / N + 2 * (2 * root + most);
-  }
-  double peak() const { return peak_if(keep && A > 1); }
-  std::string text() const {
-    std::string units;
-    for (const int64_t n : step.units) units += str(" ", n);
-    return str(N, " ranks, ", A, " micro-batches, ", keep ? "kept" : "resharded", ", units", units);
-  }
-};
-
+using accumulate_checks::Way;
 using Known = std::vector<std::pair<double, std::string>>;  // a number, and what it means
 
 Known sent_meanings(const Way& w, double is) {

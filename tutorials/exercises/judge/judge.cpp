@@ -73,7 +73,7 @@ std::string shortened(const std::string& text) {
            aborted              ? "was aborted"
            : memory || division ? "crashed"
                                 : "was killed",
-           " (SIG", name ? name : "", ")"),
+           " (", name ? str("SIG", name) : str("signal ", signal), ")"),
        aborted
            ? "An exception left a function that must not throw, or was thrown while another one "
              "was handled, or memory of the heap was overwritten, or a std::thread was "

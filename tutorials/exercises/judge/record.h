@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/error.h"
+
 namespace zl::exercises {
 
 using Values = std::vector<double>;
@@ -32,26 +34,33 @@ struct Record {
   // Adds what each rank measured: rank r's list "sent" becomes "sent r".
   void add(std::vector<Record> ranks);
 
-  // Empty if the check did not measure it.
-  Values list(const std::string& name) const {
-    const auto found = numbers.find(name);
-    return found == numbers.end() ? Values() : found->second;
-  }
+  // list(), number(), of() and rows() throw InputError if the check did not measure it: a check
+  // that goes through what was measured must not pass because there is nothing.
+  const Values& list(const std::string& name) const { return measured(numbers, name); }
+  // Empty if there is none.
   std::string text(const std::string& name) const {
     const auto found = texts.find(name);
     return found == texts.end() ? "" : found->second;
   }
   double number(const std::string& name) const { return list(name).at(0); }
   // Of one rank: "sent 2".
-  Values of(const std::string& name, int rank) const {
+  const Values& of(const std::string& name, int rank) const {
     return list(name + " " + std::to_string(rank));
   }
   template <class Row>
   std::vector<Row> rows(const std::string& name) const {
-    const std::string bytes = text(name);
+    const std::string& bytes = measured(texts, name);
     std::vector<Row> all(bytes.size() / sizeof(Row));
     std::copy_n(bytes.data(), all.size() * sizeof(Row), reinterpret_cast<char*>(all.data()));
     return all;
+  }
+
+ private:
+  template <class Value>
+  static const Value& measured(const std::map<std::string, Value>& all, const std::string& name) {
+    const auto found = all.find(name);
+    require_input(found != all.end(), "the check measured no '", name, "'");
+    return found->second;
   }
 };
 

@@ -11,6 +11,7 @@
 #include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/cli/text_table.h"
@@ -76,9 +77,11 @@ int start(const ExerciseCommand& command) {
   if (!fs::is_directory(folder, error) && !fs::create_directory(folder, error) && error)
     throw OutputError(
         str("the folder '", command.folder, "' cannot be created: ", error.message()));
-  for (const auto& [to, name] : {std::pair(task, "task.md"), {file, "start.cpp"}})
-    if (!fs::copy_file(from + name, to, error))
-      throw OutputError(str("'", to, "' cannot be written: ", error.message()));
+  OutputFile task_out(task, "", false), file_out(file, "", false);
+  task_out.write_text(read_small_file(from + "task.md", kExerciseFile));
+  file_out.write_text(read_small_file(from + "start.cpp", kExerciseFile));
+  task_out.commit();
+  file_out.commit();
   const std::string next =
       exercise_command("check " + two_digits(exercise) + " " + shell_word(command.folder));
   std::printf("%s\n  %s  the task: read it first\n  %s  the file to complete\nnext: %s\n",

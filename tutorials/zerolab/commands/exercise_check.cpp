@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tensor/platform/gpus.h"
+#include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
@@ -197,6 +198,8 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
 }
 
 int check(const CheckCommand& command) {
+  if (command.force && (command.csv + command.gradescope + command.junit).empty())
+    throw UsageError("--force has no effect without a file to write");
   const Toolchain toolchain = exercises::find_toolchain();
   const Exercise exercise = find_exercise(command.which, toolchain);
   return (command.all.empty() ? check_one : check_class)(command, exercise, toolchain);
