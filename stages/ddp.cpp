@@ -1,4 +1,5 @@
 // DDP: parameters, gradients and optimizer state are replicated; each step averages the gradients.
+// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 
 namespace zl {

@@ -1,4 +1,5 @@
 // ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
+// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 
 namespace zl {

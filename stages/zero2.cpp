@@ -1,4 +1,5 @@
 // ZeRO stage 2: optimizer state and gradients are sharded; parameters are replicated.
+// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 

@@ -1,4 +1,5 @@
 // ZeRO stage 3: optimizer state, gradients and parameters are sharded.
+// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 

@@ -119,9 +119,10 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < ddp.steps.size(); ++i)
       equal &= zero1.steps[i].loss == ddp.steps[i].loss &&
                zero1.steps[i].grad_norm == ddp.steps[i].grad_norm;
-    lesson.check("losses and norms have the bits of ddp", equal);
-    lesson.check("all weights have the bits of ddp, on every rank", zero1.weights == ddp.weights);
-    lesson.check("so have the weights of the version with all-reduce, which only sends more",
+    lesson.check("losses and norms equal ddp's bit for bit", equal);
+    lesson.check("all weights equal ddp's bit for bit, on every rank",
+                 zero1.weights == ddp.weights);
+    lesson.check("so do the weights of the version with all-reduce, which only sends more",
                  wrong.weights == ddp.weights);
   });
 }

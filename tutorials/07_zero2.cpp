@@ -108,7 +108,7 @@ void state(Lesson& lesson) {
   lesson.say("\nbetween steps stage 2 keeps what the paper says");
   lesson.number("state_bytes", zero2.ranks[0].rest.live_total(), 4 * padded + 12 * padded / N,
                 "(4 + 4/N + 8/N) x " + with_commas(padded));
-  lesson.check("all weights have the bits of ddp", zero2.weights[0] == ddp.weights[0]);
+  lesson.check("all weights equal ddp's bit for bit", zero2.weights[0] == ddp.weights[0]);
 }
 
 int main(int argc, char** argv) {

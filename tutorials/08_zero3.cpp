@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     lesson.number("total_peak_bytes", zero3.ranks[0].rest.peak_total(),
                   dry_run(spec, 0).rest.peak_total(), "dry run; includes activations");
     traffic(lesson, zero3, ddp, sizes);
-    lesson.check("all weights have the bits of ddp", zero3.weights[0] == ddp.weights[0]);
+    lesson.check("all weights equal ddp's bit for bit", zero3.weights[0] == ddp.weights[0]);
     when_it_wins(lesson);
   });
 }

@@ -62,9 +62,9 @@ void go_on(Lesson& lesson, const std::string& checkpoint, const Bits& whole) {
   const std::vector<double> losses(whole.losses.begin() + kSaved, whole.losses.end());
   lesson.number("window_at_end", resumed.position.next_window, whole.position.next_window,
                 "that of the run which never stopped: none is left out or read twice");
-  lesson.check("losses of steps 4 to 6 have the bits of the run that never stopped",
+  lesson.check("losses of steps 4 to 6 equal those of the run that never stopped, bit for bit",
                resumed.losses == losses);
-  lesson.check("so have the weights at the end", resumed.weights == whole.weights);
+  lesson.check("so do the weights at the end", resumed.weights == whole.weights);
   spec.checkpoint.resume = "";
   const SafetensorsFile file(checkpoint + "/model.safetensors");
   spec.weights = [&](const Parameter& p) { return file.read_floats(p.name); };

@@ -33,7 +33,8 @@ void require_same_run(const std::string& folder, const Manifest& m, const Engine
   std::map<std::string, std::string> this_model = model.metadata();
   this_model["name"] = model.name();
   require_input(m.model == this_model, folder, ": it was trained on the model '", text_of(m.model),
-                "', but this run trains '", text_of(this_model), "'");
+                "', but this run trains '", text_of(this_model),
+                "'; repeat the flags of the model, such as --model, at a resume");
   const OptimizerConfig& now = engine.options().optimizer;
   require_input(m.optimizer.kind == now.kind, folder, ": it was trained with the optimizer '",
                 describe(m.optimizer), "', but this run has '", describe(now), "'");
@@ -43,7 +44,7 @@ void require_same_run(const std::string& folder, const Manifest& m, const Engine
 }
 
 // Settings that may change at a resume, in sentences.
-std::vector<std::string> changed_settings(const Manifest& m, const Engine& engine) {
+std::vector<std::string> changed_settings(const Manifest& m, Engine& engine) {
   std::vector<std::string> notes;
   const Options& now = engine.options();
   const auto compare = [&](const std::string& key, const auto& saved, const auto& value) {
@@ -54,6 +55,16 @@ std::vector<std::string> changed_settings(const Manifest& m, const Engine& engin
   compare("", describe(m.optimizer), describe(now.optimizer));
   for (const auto& [key, value] : update_settings(now))
     if (m.saved_by.contains(key)) compare(key + " ", m.saved_by.at(key), value);
+  std::string was, is;
+  for (const auto& [key, value] : {std::pair<std::string, std::string>{"stage", name(now.stage)},
+                                   {"ranks", str(engine.stage().comm().size())},
+                                   {"accumulation", str(now.accumulation)}}) {
+    const auto saved = m.saved_by.find(key);
+    was +=
+        str(was.empty() ? "" : ", ", key, " ", saved == m.saved_by.end() ? value : saved->second);
+    is += str(is.empty() ? "" : ", ", key, " ", value);
+  }
+  compare("", was, is);
   if (m.seed != now.seed)
     notes.push_back(str("the checkpoint was saved with seed ", m.seed, "; this run has seed ",
                         now.seed, ", which changes no weights"));
@@ -72,7 +83,8 @@ void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
   require_input(saved == theirs.end() && wanted == ours.end(), file.path(), ": has tensor ",
                 text(saved, theirs), " where this model has ", text(wanted, ours),
                 "; the file has ", theirs.size(), " tensors, the model ", ours.size(),
-                "; 'zerolab checkpoint verify' finds out whether the file is damaged");
+                "; repeat the flags of the model at a resume; 'zerolab checkpoint verify' finds "
+                "out whether the file is damaged");
   require_input(file.header() == layout.header(), file.path(), ": its header (bytes 0 to ",
                 layout.header().size(),
                 ") is not the one that was saved: it was changed or damaged");

@@ -2,6 +2,7 @@
 // forward pass has gathered is kept once per node, so that the backward pass gathers inside a node.
 #include <string_view>
 
+// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "tensor/kernels.h"

@@ -2,6 +2,7 @@
 // are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
 #include <map>
 
+// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "stages/variants/quantized.h"

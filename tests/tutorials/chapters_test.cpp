@@ -159,11 +159,12 @@ TEST_CASE("the commands that show what README promises end well", "[tutorials]")
   for (std::sregex_iterator it(table.begin(), table.end(), command), none; it != none; ++it) {
     CAPTURE((*it)[1].str());
     ++commands;
-    const std::string arguments = (*it)[1].str().substr(4);
-    const int code = cli::shell("d=$(mktemp -d) && cd \"$d\" && { \"$ZEROLAB\"" + arguments +
+    const std::string line =
+        std::regex_replace((*it)[1].str(), std::regex("\\./zl "), "\"$ZEROLAB\" ");
+    const int code = cli::shell("d=$(mktemp -d) && cd \"$d\" && { " + line +
                                 "; code=$?; rm -r \"$d\"; exit $code; }")
                          .code;
-    CHECK(code == (cli::contains(arguments, "--device-memory") ? 3 : 0));
+    CHECK(code == (cli::contains(line, "--device-memory") ? 3 : 0));
   }
   CHECK(commands >= 5);
 }

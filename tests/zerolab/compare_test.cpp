@@ -94,7 +94,8 @@ TEST_CASE("compare --out leaves three complete files or none, and prints its res
   const Finished full = shell(
       "ulimit -f 1; $ZEROLAB compare --model tiny --steps 2 --ranks 1 -q --out " + (folder / "b"));
   CHECK(full.code == 74);
-  CHECK(contains(full.out, "Every stage has the bits that it promises"));  // the result is printed
+  CHECK(contains(full.out,
+                 "All results are bitwise equal where that is promised"));  // the result is printed
   CHECK(contains(full.err, "cannot be written"));
   CHECK_FALSE(std::filesystem::exists(folder / "b"));
 }
@@ -172,7 +173,7 @@ TEST_CASE("a comparison of losses or weights that are not finite is no success",
   const Finished three = call("compare --ranks 2 " + wild);
   CHECK(three.code == 1);
   CHECK(contains(three.out, "CHECK FAILED: ddp's loss is not finite in step 2"));
-  CHECK_FALSE(contains(three.out, "Every stage has the bits"));
+  CHECK_FALSE(contains(three.out, "All results are bitwise equal"));
   CHECK(contains(call("compare --ranks 2 --json " + wild).out, "\"ok\": false"));
   CHECK(call("compare --ranks 2 --steps 2 " + tiny).code == 0);  // the twin
 }
@@ -204,7 +205,7 @@ TEST_CASE("compare and plan predict systems beside the stages", "[zerolab]") {
   const Finished text =
       call("compare --model tiny --steps 1 --set zerolab.as=deepspeed-1 " + bucket);
   check_says(text.out, {"predicted, not run", "deepspeed-1 sends (N-1)/N (2c + e) Ψ where zero1",
-                        "Left out: ", "Every stage has the bits that it promises"});
+                        "Left out: ", "All results are bitwise equal where that is promised"});
   const Finished plan = call("plan --model tiny --stages zero3,deepspeed-3,torch-ddp " + bucket);
   check_says(plan.out, {"predicted, not run", "deepspeed-3 sends", "torch-ddp"});
 }

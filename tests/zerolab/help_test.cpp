@@ -26,6 +26,17 @@ TEST_CASE("help teaches with an example of the command, in lines that fit", "[ze
   check_says(call("launch --help").out, {"Usage: zerolab launch [flags] [PROGRAM]\n"});
 }
 
+TEST_CASE("help and advice name zl as the user calls it", "[zerolab]") {
+  const auto by_zl = [](const std::string& line) {
+    return run({.arguments = words(line), .environment = {{"ZL_COMMAND", "../zl --preset tsan"}}});
+  };
+  check_says(by_zl("train --help").out,
+             {"Usage: ../zl --preset tsan train ", "\n  ../zl --preset tsan train --model tiny",
+              "'../zl --preset tsan train --help-all' lists"});
+  CHECK_FALSE(contains(by_zl("train --help-all").out, "zerolab train"));
+  check_refused(by_zl("train --stpes 3"), "\nTry '../zl --preset tsan train --help'.\n");
+}
+
 TEST_CASE("--help of the three commands is a page, and --help-all has all of it", "[zerolab]") {
   for (const std::string command : {"train", "compare", "plan"}) {
     const std::string help = call(command + " --help").out, all = call(command + " --help-all").out;

@@ -233,7 +233,8 @@ TEST_CASE("a resume names each setting of the update that has changed", "[zerola
   for (const auto& [flags, note] :
        {std::pair<std::string, std::string>{bf16 + "optimizer.params.lr=0.002",
                                             "learning_rate 0.001; this run goes on with 0.002"},
-        {"--precision fp16", "loss_scale none; this run goes on with dynamic, from 2^16"}})
+        {"--precision fp16", "loss_scale none; this run goes on with dynamic, from 2^16"},
+        {"--micro-batch 2", "micro-batches of 4; this run has 2"}})
     check_says(resumed(flags), {"note: " + saved + note});
 }
 

@@ -153,18 +153,27 @@ sed -i 's/"configurePresets": \[/&\n  {"name": "course", "generator": "Ninja", "
   "$tree/CMakePresets.json"
 printf '#include <%s>\n' cstdio cstdlib >"$tree/main.cpp"
 echo 'int main() { std::puts(std::getenv("ZL_COMMAND")); }' >>"$tree/main.cpp"
-zl "the program learns how zl was called" 0 "=$tree/zl" exercise
+zl "the program learns how zl was called" 0 "=$tree/zl" exercise list
 check "a tree with tests is built in build/default" [ -x "$tree/build/default/zerolab-exercise" ]
 check "with the judge's Catch2" grep -q ZEROLAB_EXERCISES:.*=ON "$tree/build/default/CMakeCache.txt"
 check "without the program that needs no exercise" [ ! -e "$tree/build/default/zerolab" ]
 check "without the program of bench" [ ! -e "$tree/build/default/zerolab_bench" ]
 zl "which bench builds, also below launch" 0 - launch -n 2 -- bench comm
 check "beside the first program" [ -x "$tree/build/default/zerolab_bench" ]
-zl "and with which preset" 0 "=$tree/zl --preset course" --preset course exercise
+zl "and with which preset" 0 "=$tree/zl --preset course" --preset course exercise list
 rm -r "$tree/tests" "$tree/build"
-zl "a tree without tests needs no word about the preset" 0 "=$tree/zl" exercise
+zl "a tree without tests needs no word about the preset" 0 "=$tree/zl" exercise list
 check "and is built in build/course" [ -x "$tree/build/course/zerolab-exercise" ]
 zl "that it has no tests is a usage error" 2 "this tree has no tests" test
+
+# --- words that are checked before anything is built ---------------------------------------------------
+
+new_tree words
+zl "exercise needs one of its commands" 2 "list, start, check, hint or pack, not ''" exercise
+zl "a word that is none is named" 2 "not 'lst'" exercise lst
+zl "test names the folders that there are" 2 "there is no folder tests/nonesuch" test nonesuch
+check "which are those of the tree" says "there are: dist"
+check "and nothing is built" [ ! -e "$tree/build" ]
 
 # --- a configuration that fails leaves nothing behind --------------------------------------------------
 

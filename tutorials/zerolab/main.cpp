@@ -10,6 +10,7 @@
 #include "dist/nccl/api.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tutorials/zerolab/cli/failure.h"
+#include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/printable.h"
@@ -53,7 +54,11 @@ class Help : public CLI::Formatter {
     return shown(o->get_description());
   }
   std::string make_footer(const CLI::App* app) const override {
-    return shown(app->get_footer()) + "\n";
+    std::string text = shown(app->get_footer());
+    for (const std::string before : {"\n  ", "'"})  // of a command
+      for (size_t at = 0; (at = text.find(before + "zerolab ", at)) != text.npos; ++at)
+        text.replace(at + before.size(), 7, called_as());
+    return text + "\n";
   }
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
@@ -153,7 +158,7 @@ std::string version() {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app(kDescription, "zerolab");
+  CLI::App app(kDescription, called_as());
   Invocation invocation;
   app.formatter(std::make_shared<Help>());
   app.set_help_flag("-h,--help", "this text");

@@ -69,13 +69,14 @@ TEST_CASE("a checkpoint of another model or optimizer is refused", "[stages]") {
        "model.safetensors: has tensor 'h.0.attn.c_attn.bias' (45) where this model has "
        "'h.0.attn.c_attn.bias' (54)"},
       {{.layers = 3, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
-       "where this model has 'h.2.attn.c_attn.bias' (45); the file has 28 tensors, the model 40"},
+       "where this model has 'h.2.attn.c_attn.bias' (45); the file has 28 tensors, the model 40; "
+       "repeat the flags of the model"},
       {{.layers = 1, .heads = 3, .width = 15, .block_size = 7, .vocab = 131},
        "has tensor 'h.1.attn.c_attn.bias' (45) where this model has 'ln_f.bias' (15)"},
       // Heads, which no shape shows.
       {{.layers = 2, .heads = 5, .width = 15, .block_size = 7, .vocab = 131},
        "it was trained on the model 'format pt, n_head 3, gpt', but this run trains 'format pt, "
-       "n_head 5, gpt'"}};
+       "n_head 5, gpt'; repeat the flags of the model, such as --model, at a resume"}};
   for (const Row& row : rows) {
     other.make_model = gpt_spec(row.model).make_model;
     has(resume(other, folder).error, row.said);
@@ -148,6 +149,17 @@ TEST_CASE("what may change at a resume is said", "[stages]") {
   has(notes[2], "saved with loss_scale none; this run goes on with dynamic, from 2^17");
   has(notes[3], "saved with precision f32; this run goes on with f16");
   has(notes[4], "saved with seed 1337; this run has seed 7");
+}
+
+TEST_CASE("another stage, number of ranks or accumulation is said at a resume, in one note",
+          "[stages]") {
+  const SavedRun run(StageKind::zero3, 3);
+  GptTrainingSpec other = checkpoint_spec("", StageKind::ddp, 2);
+  other.engine.accumulation = 2;
+  CHECK(resume(other, run.folder).notes ==
+        std::vector<std::string>{
+            "the checkpoint was saved with stage zero3, ranks 3, accumulation 1; this run goes on "
+            "with stage ddp, ranks 2, accumulation 2"});
 }
 
 TEST_CASE("a static loss scale stays that of this run", "[stages]") {

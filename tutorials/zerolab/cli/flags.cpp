@@ -1,6 +1,7 @@
 #include "tutorials/zerolab/cli/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 namespace zl::cli {
 
@@ -8,6 +9,11 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
              const std::string& description, std::function<int()> run)
     : command_(*app.add_subcommand(name, description)) {
   command_.callback([&invocation, run = std::move(run)] { invocation.run = run; });
+}
+
+std::string called_as() {
+  const char* zl = std::getenv("ZL_COMMAND");
+  return zl != nullptr && *zl != '\0' ? zl : "zerolab";
 }
 
 std::string read_name(const std::string& text) {

@@ -100,7 +100,8 @@ void add_run(Shared add) {
 void add_ranks(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Ranks";
-  add(runs | step | comm, "--ranks", "N", o.ranks, count_within(1, 64),
+  add(runs | step | comm, "--ranks", "N", o.ranks,
+      count_within(1, 64, "; 'zerolab plan' takes more"),
       "number of ranks, 1 to 64, threads of this process (train: 1, else 4)");
   add(all & ~plan, "--device", "WHERE", o.device, read_device,
       "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\f"

@@ -47,22 +47,26 @@ inline long double read_scaled(std::string_view text, std::span<const NumberUnit
 }
 
 // A whole number between `least` and `most`: "100", "5e8", "7.5e9", "500M". K, M, G (or B) and T
-// are powers of 1,000.
+// are powers of 1,000. `beyond`: what the message of a larger one ends with.
 inline int64_t read_count(std::string_view text, int64_t least = 0,
-                          int64_t most = std::numeric_limits<int64_t>::max()) {
-  constexpr const char* wrong = "is not a count; write one whole number such as 100, 5e8 or 500M";
+                          int64_t most = std::numeric_limits<int64_t>::max(),
+                          const char* beyond = "") {
+  const char* const wrong = most < 10'000
+                                ? "is not a count; write one whole number such as 4"
+                                : "is not a count; write one whole number such as 100, 5e8 or 500M";
   constexpr NumberUnit units[] = {{"", 1},     {"K", 1e3L}, {"k", 1e3L}, {"M", 1e6L},
                                   {"G", 1e9L}, {"B", 1e9L}, {"T", 1e12L}};
   const long double value = read_scaled(text, units, wrong);
-  require_input(value <= most, "'", text, "' is too large; it must be at most ", most);
+  require_input(value <= most, "'", text, "' is too large; it must be at most ", most, beyond);
   require_input(value == std::floor(value), "'", text, "' ", wrong);
   require_input(value >= least, "'", text, "' is too small; it must be at least ", least);
   return int64_t(value);
 }
 
 // Reads such a count, for Flags::add.
-inline auto count_within(int64_t least = 1, int64_t most = std::numeric_limits<int64_t>::max()) {
-  return [=](const std::string& text) { return read_count(text, least, most); };
+inline auto count_within(int64_t least = 1, int64_t most = std::numeric_limits<int64_t>::max(),
+                         const char* beyond = "") {
+  return [=](const std::string& text) { return read_count(text, least, most, beyond); };
 }
 
 inline constexpr NumberUnit kByteUnits[] = {

@@ -85,8 +85,9 @@ int compare(CompareOptions options) {
 
 constexpr const char* kCompareFooter =
     R"(ddp always runs. The bits of losses, gradient norms and final weights are compared: with one
-micro-batch per step (A = gradient_accumulation_steps = 1) all four stages promise ddp's; with
-several zero1 promises ddp's and zero3 zero2's. Bytes and traffic are compared with formulas.
+micro-batch per step (A = gradient_accumulation_steps = 1) all four stages must equal ddp; with
+several, zero1 must equal ddp and zero3 zero2, bit for bit. Bytes and traffic are compared with
+formulas.
 
 Examples:
   zerolab compare

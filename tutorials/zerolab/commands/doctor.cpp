@@ -168,12 +168,15 @@ int doctor(bool as_json) {
   if (as_json) return print_json(document), kFine;
   std::string text = str("zerolab ", kVersion, "\n\n");
   for (const auto& [key, values] : document.items())
-    if (values.is_object()) text += line_of(key, values);
+    if (values.is_object() && key != "terminal") text += line_of(key, values);
+  text += str("terminal  ", terminal.rewrites ? "" : "no ", "progress line, ",
+              terminal.colored ? "" : "no ", "colour\n");
   std::printf(
       "%s\nRanks are threads of one process, up to 64, with NCCL processes on GPUs, with MPI "
       "processes on\nCPUs; on several machines: tutorials/reference/machines.md.\n"
-      "The CPU path runs here%s. Next: zerolab train --model tiny --steps 20\n",
-      printable(text).c_str(), document["cuda"]["usable"] ? ", and so do GPUs" : "");
+      "The CPU path runs here%s. Next: %s train --model tiny --steps 20\n",
+      printable(text).c_str(), document["cuda"]["usable"] ? ", and so do GPUs" : "",
+      printable(called_as()).c_str());
   return kFine;
 }
 

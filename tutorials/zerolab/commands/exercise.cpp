@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -155,8 +154,7 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
 }  // namespace
 
 std::string exercise_command(const std::string& words) {
-  const char* zl = std::getenv("ZL_COMMAND");
-  return (zl != nullptr && *zl != '\0' ? std::string(zl) : "zerolab") + " exercise " + words;
+  return called_as() + " exercise " + words;
 }
 
 std::string hints_file(const Exercise& exercise) {

@@ -149,8 +149,9 @@ void value_rows(Table& table, const Json& document) {
   table.row("largest |weight - ddp's|", "/max_abs_difference_to_ddp",
             [](double most) { return digits(most, 3); });
   for (const auto& [title, place] :
-       {std::pair{"gradient of step 1: part of bound", "/gradient_deviation/part_of_bound"},
-        {"gathered weights: part of bound", "/weights_part_of_bound"}}) {
+       {std::pair{"gradient of step 1: share of the allowed rounding",
+                  "/gradient_deviation/part_of_bound"},
+        {"gathered weights: share of the allowed rounding", "/weights_part_of_bound"}}) {
     const Json::json_pointer at(place);
     const auto has = [&](const Json& s) { return s.contains(at); };
     if (table.any(has))
@@ -239,7 +240,7 @@ std::string verdict(const Comparison& c) {
            "in its own order (zerolab.ordered is false), so stages may differ by rounding.\n";
   const bool bounds = std::ranges::any_of(
       c.stages, [](const StageOutcome& s) { return bits_of(s.stage) != VariantBits::equal; });
-  return str("Every stage has the bits that it promises, ",
+  return str("All results are bitwise equal where that is promised, ",
              bounds ? "variants that sum in another order or quantize are within their error "
                       "bounds, "
                     : "",

@@ -19,7 +19,7 @@ const StepRecord* last_evaluated(const TrainingResult& result) {
   return nullptr;
 }
 
-// "\ufffd" for bytes that are no text.
+// "\ufffd" marks bytes that are not UTF-8.
 std::string text_of(const std::vector<int32_t>& bytes) {
   return printable(std::string(bytes.begin(), bytes.end()), "\ufffd");
 }
@@ -68,7 +68,7 @@ std::string sample_text(const TextSample& sample) {
   for (size_t at = 0; (at = text.find('\n', at)) != text.npos; ++at)
     if (at + 1 < text.size() && text[at + 1] != '\n') text.insert(at + 1, "  ");
   const char* odd =
-      text.find("\uFFFD") == text.npos ? ":" : ", with \uFFFD for bytes that are no text:";
+      text.find("\uFFFD") == text.npos ? ":" : "; \uFFFD marks bytes that are not UTF-8:";
   return row("sample", how + odd) + text.substr(1) + (text.ends_with('\n') ? "" : "\n");
 }
 

@@ -67,7 +67,8 @@ void require_nothing_later(const std::string& out, int64_t first, int64_t last) 
          "metrics"}})
     require_input(step <= most, out, " holds ", what, " of step ", step,
                   ", but this run begins after step ", first, " and ends at ", last,
-                  "; resume from the newest checkpoint with more --steps, or give another --out");
+                  "; resume from the newest checkpoint and give --steps above ", step,
+                  ", or give another --out");
 }
 
 }  // namespace
