@@ -234,7 +234,9 @@ TEST_CASE("a resume names each setting of the update that has changed", "[zerola
        {std::pair<std::string, std::string>{bf16 + "optimizer.params.lr=0.002",
                                             "learning_rate 0.001; this run goes on with 0.002"},
         {"--precision fp16", "loss_scale none; this run goes on with dynamic, from 2^16"},
-        {"--micro-batch 2", "micro-batches of 4; this run has 2"}})
+        {"--precision bf16 --stage zero3 --set gradient_accumulation_steps=2",
+         "stage ddp, ranks 1, accumulation 1; this run goes on with stage zero3, ranks 1, "
+         "accumulation 2"}})
     check_says(resumed(flags), {"note: " + saved + note});
 }
 

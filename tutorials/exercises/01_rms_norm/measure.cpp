@@ -48,10 +48,8 @@ Record measure(const CheckOptions& options) {
   std::optional<Var> x = c.x_needs ? tape.record(in, [&](Tensor grad) { dx = std::move(grad); })
                                    : Var::constant(c.tape_of_x ? &tape : nullptr, in);
 
-  if (options.is("shapes that do not fit")) {
-    record.put("accepted", accepts(*x, {c.C(), 1}) || accepts(*x, {c.C() - 1}));
-    return record;
-  }
+  if (options.is("shapes that do not fit"))
+    return record.put("accepted", accepts(*x, {c.C(), 1}) || accepts(*x, {c.C() - 1})), record;
 
   // mallinfo2: [B] of small allocations; large ones, such as segments of tensors, are elsewhere.
   const double before = live(MemoryUse::activation), heap = double(mallinfo2().uordblks);

@@ -108,9 +108,9 @@ SIGTERM, and SIGKILL 2 s later. Ctrl-C is sent to all; a second one kills them. 
 sent to all; those that are left after --grace seconds are killed. In this time 'train --save-every'
 saves a checkpoint.
 
-With --backend mpi all this is different: launch becomes the mpirun of the MPI that zerolab was built
-with. It sets its own variables, writes no prefixes, and has its own exit codes. Open MPI's waits
---grace seconds, rounded up, between SIGTERM and SIGKILL; MPICH's kills at once.
+With --backend mpi all this is different: launch becomes the mpirun of the MPI that zerolab was
+built with. It sets its own variables, writes no prefixes, and has its own exit codes. Open MPI's
+waits --grace seconds, rounded up, between SIGTERM and SIGKILL; MPICH's kills at once.
 
 --share-gpu lets NCCL run several ranks on one GPU, which it refuses otherwise; data goes over
 sockets: tutorials/reference/machines.md.

@@ -147,9 +147,6 @@ class TrainingRun {
     resumed_ = loaded;
     tell(str("resumed from ", loaded.folder, ": step ", loaded.position.step, " of ", spec_.steps));
     for (const std::string& note : loaded.notes) tell("note: " + note);
-    if (const int64_t B = loaded.position.micro_batch; B != spec_.micro_batch)
-      tell(str("note: the checkpoint was saved with micro-batches of ", B, "; this run has ",
-               spec_.micro_batch));
     if (!options_.init_from.empty())
       tell("note: the weights are the checkpoint's, not those of --init-from");
     if (!spec_.checkpoint.saves() && loaded.position.step < spec_.steps)
