@@ -30,6 +30,7 @@ int64_t FlightRecorder::begin(const Call& call, const EventStream& events, CallS
 }
 
 void FlightRecorder::set_state(int64_t number, CallState state) {
+  if (kept(number) && at(number).state == CallState::done) return;
   if (state == CallState::waiting || state == CallState::moving)
     in_flight_ = number;
   else if (in_flight_ == number)
@@ -134,6 +135,17 @@ std::string flight_report(int rank, const FlightRecorder& flight, bool ended, in
 
 // ---- ranks that do not make the same calls in time --------------------------------------------
 
+bool has_come(const FlightRecorder& flight, const Call& waiting, int rank) {
+  if (!waiting.point_to_point())
+    return std::ranges::any_of(flight.recent(kAllRecords), [&](const FlightRecord& record) {
+      return !record.call.point_to_point() && record.call.group == waiting.group &&
+             record.call.sequence >= waiting.sequence;
+    });
+  const Call call = flight.in_flight().value_or(FlightRecord{}).call;
+  return call.point_to_point() && call.kind != waiting.kind && call.group == waiting.group &&
+         call.sequence == waiting.sequence && call.peer_of_run() == rank;
+}
+
 namespace {
 
 // [ns] A transport that waits for its data itself can say more than a late call that another thread
@@ -148,19 +160,6 @@ bool needs(const Call& call, int rank) {
 // Whether calls meet, so that the ranks in them do not wait for each other.
 bool meet(const Call& a, const Call& b) {
   return !a.point_to_point() && !b.point_to_point() && a.group == b.group;
-}
-
-// Whether a rank has come to `waiting`, in which `rank` is. It may have left a collective already,
-// or not wait for it yet.
-bool has_come(const FlightRecorder& flight, const Call& waiting, int rank) {
-  if (!waiting.point_to_point())
-    return std::ranges::any_of(flight.recent(kAllRecords), [&](const FlightRecord& record) {
-      return !record.call.point_to_point() && record.call.group == waiting.group &&
-             record.call.sequence >= waiting.sequence;
-    });
-  const Call call = flight.in_flight().value_or(FlightRecord{}).call;
-  return call.point_to_point() && call.kind != waiting.kind && call.group == waiting.group &&
-         call.sequence == waiting.sequence && call.peer_of_run() == rank;
 }
 
 std::string late_text(const Flights& flights, int rank, const Call& waiting, int64_t timeout) {
@@ -280,12 +279,18 @@ uint64_t waits_for(const Waits& waits, size_t rank) {
   return others;
 }
 
+// Of the ranks that cannot go on, those of a circle are waited for by others that cannot.
 std::string circle_text(const Waits& waits) {
   uint64_t stuck = ~uint64_t(0) >> (64 - waits.size());
   for (uint64_t before = 0; before != stuck;) {
     before = stuck;
-    for (size_t r = 0; r < waits.size(); ++r)
-      if (!(waits_for(waits, r) & stuck)) stuck &= ~(uint64_t(1) << r);
+    uint64_t wanted = 0;
+    for (size_t r = 0; r < waits.size(); ++r) {
+      const uint64_t others = stuck >> r & 1 ? waits_for(waits, r) & stuck : 0;
+      if (!others) stuck &= ~(uint64_t(1) << r);
+      wanted |= others;
+    }
+    stuck &= wanted;
   }
   if (!stuck) return "";
   const auto rank = size_t(std::countr_zero(stuck)),

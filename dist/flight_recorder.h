@@ -34,7 +34,8 @@ class FlightRecorder {
  public:
   // Records a call and returns its number.
   int64_t begin(const Call& call, const EventStream& events, CallState state);
-  // Of a call that has been overwritten since, only whether the rank is in it.
+  // Of a call that has been overwritten since, only whether the rank is in it. One that is done
+  // stays so.
   void change(int64_t number, CallState state);
   void fail();  // the call in flight ends with an error
   // Copies what a rank in another process recorded: its last calls, of `calls` in all. Older ones
@@ -86,6 +87,9 @@ std::string mismatch_text(const std::vector<const Call*>& calls);
 // That of the first collective in which the recorded calls of two ranks differ. A rank that has
 // not come to it yet is not named.
 std::string first_mismatch_text(const Flights& flights);
+// Whether a rank has come to `waiting`, in which `rank` is. It may have left a collective already,
+// or not wait for it yet.
+bool has_come(const FlightRecorder& flight, const Call& waiting, int rank);
 // A send and a receive that met: why they do not match; "" if they do.
 std::string mismatch_text(int rank, const Call& call, int other_rank, const Call& other);
 

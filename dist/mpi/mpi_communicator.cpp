@@ -187,21 +187,6 @@ class MpiCommunicator final : public ProcessCommunicator {
     return Work([steps = std::move(steps)] {});  // keeps their scratch
   }
 
-  // A binomial tree: after k rounds 2^k ranks have the values. Ranks count from the root here.
-  Work do_broadcast(const Tensor& inout, const Call& call) override {
-    const int ranks = size(), place = (rank() + ranks - call.peer) % ranks;
-    Steps rounds;
-    for (int have = 1; have < ranks; have *= 2)
-      rounds.push_back({[=](ChunkTransport& mpi) {
-        char* const values = address_at(inout, 0);
-        if (place < have && place + have < ranks)
-          mpi.send(values, call.count, call.dtype, (place + have + call.peer) % ranks);
-        if (place >= have && place < 2 * have)
-          mpi.receive(values, call.count, call.dtype, (place - have + call.peer) % ranks);
-      }});
-    return issue(inout, call, std::move(rounds));
-  }
-
   std::vector<std::string> machines_;  // of the members
 };
 
@@ -222,13 +207,16 @@ ProcessTransport mpi_transport(const LaunchedRank& place) {
 
 void finish_mpi() {
   if (world == MPI_COMM_NULL) return;
+  static std::atomic<bool> finished{false};
   std::thread([] {
     std::this_thread::sleep_for(std::chrono::minutes(1));
+    if (finished) return;
     std::fputs("zerolab: MPI_Finalize does not return: another rank has not come to its end\n",
                stderr);
     std::_Exit(4);
   }).detach();
   call("MPI_Finalize", MPI_Finalize);
+  finished = true;
 }
 
 }  // namespace zl

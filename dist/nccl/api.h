@@ -61,8 +61,6 @@ struct NcclApi {
                                NcclComm* comm, void* stream);
   NcclResult (*all_gather)(const void* from, void* to, size_t count, NcclType, NcclComm* comm,
                            void* stream);
-  NcclResult (*broadcast)(const void* from, void* to, size_t count, NcclType, int root,
-                          NcclComm* comm, void* stream);
   NcclResult (*send)(const void* from, size_t count, NcclType, int peer, NcclComm* comm,
                      void* stream);
   NcclResult (*receive)(void* to, size_t count, NcclType, int peer, NcclComm* comm, void* stream);

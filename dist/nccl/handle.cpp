@@ -135,16 +135,10 @@ std::optional<NcclHandle::Watched> NcclHandle::oldest() const {
   return operations_.front();
 }
 
-void NcclHandle::waited_for(int64_t record) {
-  const std::lock_guard lock(mutex_);  // else it may be set to done in between
-  if (std::ranges::count(operations_, record, &Watched::record) > 0)
-    others_.set_state(record, CallState::moving);
-}
-
 void NcclHandle::set_done(int64_t record) {
   const std::lock_guard lock(mutex_);
-  if (std::erase_if(operations_, [&](const Watched& one) { return one.record == record; }) > 0)
-    others_.set_state(record, CallState::done);
+  std::erase_if(operations_, [&](const Watched& one) { return one.record == record; });
+  others_.set_state(record, CallState::done);
 }
 
 void NcclHandle::wait_for_operations() {

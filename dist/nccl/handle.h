@@ -84,9 +84,6 @@ class NcclHandle final : public ChunkTransport {
   void all_gather(const char* from, char* to, int64_t count, Dtype dtype) override {
     post("ncclAllGather", join_.api.all_gather, from, to, size_t(count), type_of(dtype));
   }
-  void broadcast(char* inout, int64_t count, Dtype dtype, int root) {
-    post("ncclBroadcast", join_.api.broadcast, inout, inout, size_t(count), type_of(dtype), root);
-  }
   // NCCL adds, in the order that it likes; `all`: all_reduce, else reduce_scatter.
   void add(bool all, const char* from, char* to, int64_t count, Dtype dtype) {
     const auto function = all ? join_.api.all_reduce : join_.api.reduce_scatter;
@@ -95,8 +92,6 @@ class NcclHandle final : public ChunkTransport {
   }
 
   void watch(Watched operation, Backend& backend);  // which recorded the event
-  // The rank has waited for the operation: from now on it is moving, until it is done.
-  void waited_for(int64_t record);
   // Returns when all are done, or the run has failed.
   void wait_for_operations();
   // To be called when no rank makes any more calls.

@@ -63,7 +63,6 @@ NcclApi open_nccl() {
   ZL_FUNCTION(all_reduce, ncclAllReduce);
   ZL_FUNCTION(reduce_scatter, ncclReduceScatter);
   ZL_FUNCTION(all_gather, ncclAllGather);
-  ZL_FUNCTION(broadcast, ncclBroadcast);
   ZL_FUNCTION(send, ncclSend);
   ZL_FUNCTION(receive, ncclRecv);
 #undef ZL_FUNCTION

@@ -125,12 +125,6 @@ class NcclCommunicator final : public ProcessCommunicator {
     return {step};
   }
 
-  Work do_broadcast(const Tensor& inout, const Call& call) override {
-    return issue(inout, call, {{[=, this](ChunkTransport&) {
-                   handle_.broadcast(address_at(inout, 0), inout.numel(), inout.dtype(), call.peer);
-                 }}});
-  }
-
   // Each exchange of the steps is one NCCL group. NCCL needs the stream for itself until it has
   // taken a group, and kernels that read what a group receives must be enqueued after it.
   void enqueue(const std::vector<Operation*>& operations) {
@@ -167,7 +161,7 @@ class NcclCommunicator final : public ProcessCommunicator {
     require(op.state != Operation::State::waits_for_group, describe(op.call),
             " is waited for before its group has ended");
     handle_.carry_out(op.call, [&] {
-      if (op.moved) handle_.waited_for(op.record);
+      others_.set_state(op.record, CallState::moving);  // unless the watchdog knows that it is done
       op.backend.wait_event(Stream::compute, op.moved.get());
     });
     if (!op.moved) others_.set_state(op.record, CallState::done);

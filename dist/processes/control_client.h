@@ -44,7 +44,7 @@ class ControlClient {
   // For the rank's thread.
 
   // Called every millisecond while the rank waits for others here: a library that moves data only
-  // while a rank is inside it may have to answer them. Must not throw, nor call this client.
+  // while a rank is inside it may have to answer them. Must not throw.
   std::function<void()> while_waiting = {};
   // Returns when all ranks have come to the same collective. After compare_calls_only_on_timeout()
   // it returns at once, unless the call is a barrier. Returns the call's number in the rank's
@@ -80,10 +80,14 @@ class ControlClient {
   RunFailure failure() const;
 
  private:
+  // Returns the texts of all when all have come to the call.
+  std::vector<std::string> meet(const Call& call, const std::string& text,
+                                const EventStream& events);
   void serve();
   std::string listen();  // to the server for 20 ms; returns why it is lost, or ""
   void handle(const Message& message);
   void send(ControlMessage kind, const std::string& body = "");
+  void wait_for_end();  // until all ranks have ended well, or the run has failed
   void run_failed(const RunFailure& failure);
 
   const int rank_;
@@ -103,6 +107,8 @@ class ControlClient {
   std::condition_variable changed_;
   std::optional<std::vector<std::string>> texts_;  // when all have come to this rank's last call
   RunFailure failure_;
+  std::string said_;     // why the run fails, as this rank has told rank 0; "": it has not
+  int64_t said_at_ = 0;  // [ns] of running_nanoseconds()
 
   std::jthread thread_;
 };

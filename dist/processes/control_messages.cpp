@@ -141,6 +141,11 @@ void decode(const std::string& bytes, EventStream& texts, FlightRecorder& flight
   };
   for (uint64_t left = count; left > 0; --left) {
     auto record = wire.get<FlightRecord>();
+    const auto within = [](auto value, auto last) { return unsigned(value) <= unsigned(last); };
+    const Call& call = record.call;
+    if (!within(call.kind, Collective::receive) || !within(call.dtype, Dtype::u8) ||
+        !within(call.reduction, Reduction::mean) || !within(record.state, CallState::failed))
+      throw CommunicationError("a message holds an impossible call");
     record.call.name = text(), record.call.group.label = text();
     record.phase = text().data(), record.unit = text().data();
     record.began = now - record.began, record.changed = now - record.changed;

@@ -21,15 +21,8 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kToAnswer = 300 * kMillisecond;  // for the ranks to send their last calls
 constexpr auto kToRead = 300ms;                    // for the ranks to read why the run failed
 constexpr int64_t kToAsk = 1000 * kMillisecond;    // at most, whether ranks are alive
+constexpr size_t kLongestHello = 1 << 20;          // [B]
 constexpr auto kToCome = 1000ms;                   // for others to come, and read it too
-
-// The rank's last collective, if `group` is given in that group; number 0: none.
-Call last_collective(const FlightRecorder& flight, const RankGroup* group = nullptr) {
-  Call last;
-  for (const FlightRecord& record : flight.recent(kAllRecords))
-    if (!group || record.call.group == *group) last = record.call;
-  return last;
-}
 
 class ControlServer {
  public:
@@ -114,7 +107,7 @@ class ControlServer {
         one->send(ControlMessage::failure);  // by which it sees the same
       }
       const bool silent = std::chrono::nanoseconds(one->silence()) > kAnswer,
-                 goes = message || one->problem() || silent;
+                 goes = message || one->problem() || silent || one->unread() > kLongestHello;
       if (message && message->kind == ControlMessage::hello) admit(one, message->body);
       if (goes) one = nullptr;
     }
@@ -276,12 +269,11 @@ class ControlServer {
 
   // Ranks that have not come to the last collective of `rank`; "" if all have.
   std::string absent_text(int rank) const {
-    const Call last = last_collective(ranks_[size_t(rank)].flight);
+    const auto last = ranks_[size_t(rank)].flight.last();
     std::string text;
     for (int r = 0; r < int(ranks_.size()); ++r)
       if (const FlightRecorder& flight = ranks_[size_t(r)].flight;
-          r != rank && last.group.has(r) &&
-          last_collective(flight, &last.group).sequence < last.sequence)
+          last && last->call.group.has(r) && !has_come(flight, last->call, rank))
         text += str(text.empty() ? "" : "; ",
                     "not there: ", last_seen(r, flight, steady_nanoseconds()));
     return text;

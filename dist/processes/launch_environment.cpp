@@ -79,7 +79,8 @@ int tasks_on(const Variables& v, const char* name, int machine) {
   static const std::regex kEntry("([1-9][0-9]{0,7})(?:\\(x([1-9][0-9]{0,7})\\))?");
   std::istringstream list(v.text(name));
   std::smatch found;  // tasks on each of so many machines
-  for (std::string entry; std::getline(list, entry, ',') && regex_match(entry, found, kEntry);)
+  for (std::string entry;
+       machine >= 0 && std::getline(list, entry, ',') && regex_match(entry, found, kEntry);)
     if ((machine -= found[2].matched ? std::stoi(found[2]) : 1) < 0) return std::stoi(found[1]);
   throw InputError(str(name, " is '", v.text(name),
                        "', which is no list such as 4(x2),1, or has no entry for this machine "
@@ -98,7 +99,7 @@ LaunchedRank numbers(const Variables& v, const Names& names) {
   if (r.size != 1 || v.has(local_rank) || v.has(local_size)) {
     r.local_rank = v.number(local_rank).value_or(-1);
     r.local_size = r.launcher == kSrun.launcher
-                       ? tasks_on(v, local_size, v.number("SLURM_NODEID").value_or(0))
+                       ? tasks_on(v, local_size, v.number("SLURM_NODEID").value_or(-1))
                        : v.number(local_size).value_or(-1);
   }
   const bool counted = r.rank >= 0 && r.rank < r.size && r.local_rank >= 0 &&
@@ -221,7 +222,6 @@ std::map<std::string, std::string> shared_gpu_variables(int rank, const Environm
   std::erase_if(set, [v = Variables(get)](const auto& one) { return v.has(one.first.c_str()); });
   set["NCCL_HOSTID"] = str("zerolab-rank-", rank);
   set["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";  // since NCCL 2.30.3
-  set["ZEROLAB_SHARE_GPU"] = "1";
   return set;
 }
 

@@ -71,6 +71,16 @@ class ProcessCommunicator : public Communicator {
   Work do_all_gather(const Tensor& full, const Call& call) override {
     return issue(full, call, all_gather_steps(full, ranks_));
   }
+  // From the root to each other rank: no stage broadcasts, so a tree is not worth its lines.
+  Work do_broadcast(const Tensor& inout, const Call& call) override {
+    return issue(inout, call, {{[=, this](ChunkTransport& ranks) {
+                   char* const values = address_at(inout, 0);
+                   if (rank() != call.peer)
+                     return ranks.receive(values, call.count, call.dtype, call.peer);
+                   for (int to = 0; to < size(); ++to)
+                     if (to != rank()) ranks.send(values, call.count, call.dtype, to);
+                 }}});
+  }
   Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) override {
     return issue(from, call, all_to_all_steps(from, to, ranks_));
   }

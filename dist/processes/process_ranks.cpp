@@ -20,6 +20,9 @@ using namespace std::chrono_literals;
 
 using Clock = std::chrono::steady_clock;
 
+// [ns] Rank 0 answers a rank that says why the run fails, within this time.
+constexpr int64_t kVerdict = 2'000'000'000;
+
 void require_uninterrupted(const RankStart& self) {
   if (self.options.interrupted && self.options.interrupted())
     throw CommunicationError(kInterrupted);
@@ -115,16 +118,26 @@ void ControlClient::send(ControlMessage kind, const std::string& body) {
 
 std::vector<std::string> ControlClient::all_gather_object(const Call& call, const std::string& text,
                                                           const EventStream& events) {
+  auto texts = meet(call, text, events);
+  set_state(flight_.calls() - 1, CallState::done);
+  return texts;
+}
+
+std::vector<std::string> ControlClient::meet(const Call& call, const std::string& text,
+                                             const EventStream& events) {
   if (failed()) throw_failure(call);
   const int64_t record = flight_.begin(call, events, CallState::waiting);
   send(ControlMessage::enter, to_bytes(text));
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, 1ms, [this] { return texts_ || failed_; }))
+  while (!changed_.wait_for(lock, 1ms, [this] { return texts_ || failed_; })) {
+    lock.unlock();  // so that this client's thread can read meanwhile
     if (while_waiting) while_waiting();
+    lock.lock();
+  }
   const auto texts = std::exchange(texts_, {});
   lock.unlock();
   if (!texts) throw_failure(call);
-  set_state(record, CallState::done);
+  set_state(record, CallState::moving);
   return *texts;
 }
 
@@ -132,10 +145,8 @@ int64_t ControlClient::require_same_call(const Call& call, const EventStream& ev
   if (failed()) throw_failure(call);
   if (only_on_timeout_ && call.kind != Collective::barrier)
     return flight_.begin(call, events, CallState::posted);
-  (void)all_gather_object(call, "", events);
-  const int64_t record = flight_.calls() - 1;
-  set_state(record, CallState::moving);
-  return record;
+  (void)meet(call, "", events);
+  return flight_.calls() - 1;
 }
 
 void ControlClient::throw_failure(const Call& call) {
@@ -145,8 +156,7 @@ void ControlClient::throw_failure(const Call& call) {
 
 void ControlClient::fail(const Call& call, const std::string& why) {
   stop({place(rank_, call) + why}, true);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return failed_ || over_; });
+  wait_for_end();
 }
 
 void ControlClient::require_running() const {
@@ -166,11 +176,17 @@ void ControlClient::carry_out(const Call& call, const std::function<void()>& act
 }
 
 void ControlClient::stop(const RunFailure& failure, bool find_cause) {
+  if (const std::lock_guard lock(mutex_); said_.empty())
+    said_ = failure.why, said_at_ = running_nanoseconds();
   if (!failed()) send(ControlMessage::failed, encode(failure) + to_bytes(find_cause));
 }
 
 void ControlClient::ended() {
   send(ControlMessage::ended);
+  wait_for_end();
+}
+
+void ControlClient::wait_for_end() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return failed_ || over_; });
 }
@@ -188,7 +204,7 @@ RunFailure ControlClient::failure() const {
   return failure_;
 }
 
-void ControlClient::serve() {
+void ControlClient::serve() try {
   for (std::string lost; !closing_; watch_(*this)) {
     if (!started_ && interrupted_ && interrupted_()) stop({kInterrupted});
     if (!lost.empty())
@@ -196,6 +212,8 @@ void ControlClient::serve() {
     else if (lost = listen(); !lost.empty())
       run_failed({lost, "", flight_report(rank_, flight_, false, steady_nanoseconds())});
   }
+} catch (const std::exception& error) {
+  run_failed({str("rank ", rank_, " no longer hears the others: ", error.what())});
 }
 
 std::string ControlClient::listen() try {
@@ -204,7 +222,10 @@ std::string ControlClient::listen() try {
   if (message) handle(*message);
   if (const char* const problem = connection_->problem())
     return problem == kEnded ? died_text(0) : "rank 0 sends what is no message";
-  return timeout_ > 0 && silence > timeout_ ? silent_text(0, silence) : "";
+  if (timeout_ > 0 && silence > timeout_) return silent_text(0, silence);
+  const std::lock_guard lock(mutex_);
+  if (said_.empty() || std::min(silence, running_nanoseconds() - said_at_) < kVerdict) return "";
+  return said_ + "; and rank 0 does not answer";
 } catch (const std::exception& error) {
   return str("rank 0: ", error.what());
 }

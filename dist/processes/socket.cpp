@@ -107,7 +107,8 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
     // An address that drops packets must leave time for the others.
     const Deadline part = Clock::now() + (deadline - Clock::now()) / addresses;
     Socket socket(::socket(to->ai_family, kKind, 0));
-    int error = ::connect(socket.fd(), to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
+    const bool opened = socket.open();
+    int error = opened && ::connect(socket.fd(), to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
     socklen_t size = sizeof error;
     if (error == EINPROGRESS && !wait_for(socket.fd(), POLLOUT, part))
       error = ETIMEDOUT;

@@ -83,6 +83,7 @@ class Connection {
   const char* problem() const { return problem_; }
 
   const Socket& socket() const { return socket_; }
+  size_t unread() const { return bytes_.size(); }  // [B] of a message that has not come completely
   // [ns] since bytes last came, even of an incomplete message; for the receiving thread.
   int64_t silence() const { return running_nanoseconds() - heard_; }
 

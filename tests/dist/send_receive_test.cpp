@@ -110,6 +110,18 @@ TEST_CASE("ranks that wait for each other in a circle fail at once", "[dist]") {
   CHECK(result.took < 5s);
 }
 
+TEST_CASE("a rank that waits for a circle is not named as a part of it", "[dist]") {
+  const Outcome result = outcome(4, [](Communicator& comm) {
+    Rank rank(comm);
+    const int from[] = {1, 2, 3, 2};
+    comm.receive(rank.filled(8, 1), from[comm.rank()], kName).wait();
+  });
+  CHECK(result.all_failed());
+  CHECK(result.all_say("rank 2 waits in receive 'h.1 gradient' of 8 f32 elements from rank 3"));
+  CHECK(
+      result.all_say("while rank 3 waits in receive 'h.1 gradient' of 8 f32 elements from rank 2"));
+}
+
 TEST_CASE("a send that is dropped is an error", "[dist]") {
   const bool lane = GENERATE(false, true);
   const auto body = [](Communicator& comm) {

@@ -1,4 +1,5 @@
 // How processes find each other; here each is a thread with its own connections.
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -152,14 +153,29 @@ TEST_CASE("rank 0 is named if it is silent after it has let a rank in", "[dist]"
 TEST_CASE("a stranger that is silent must go, and one that sends too much goes at once", "[dist]") {
   const RankStart where = at(free_ports(), 4s);
   const std::jthread rank_0([&] { (void)come(identities(2)[0], where); });
-  const std::string huge = header(ControlMessage::hello, uint64_t(1) << 60);
-  for (const auto& [bytes, most] : {std::pair{huge, 1000ms}, {std::string(), 2800ms}}) {
+  const std::string huge = header(ControlMessage::hello, uint64_t(1) << 60),
+                    long_hello = header(ControlMessage::hello, 8 << 20) + std::string(4 << 20, 'x');
+  for (const auto& [bytes, most] :
+       {std::pair{huge, 1000ms}, {long_hello, 1000ms}, {std::string(), 2800ms}}) {
     const Socket socket = connected(where.place.port);
     send_bytes(socket, bytes);
     const auto began = std::chrono::steady_clock::now();
     for (char c; ::recv(socket.fd(), &c, 1, 0) != 0;) std::this_thread::sleep_for(1ms);
     CHECK(std::chrono::steady_clock::now() - began < most);
   }
+}
+
+TEST_CASE("a socket that the system refuses is named by the system's reason", "[dist]") {
+  const int port = free_ports();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{3, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::string why;
+  const bool open = connect_to("127.0.0.1", port, deadline_in(1s), why).open();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_FALSE(open);
+  CHECK(why == "Too many open files");
 }
 
 TEST_CASE("without rank 0 the others say where they looked", "[dist]") {

@@ -95,6 +95,37 @@ TEST_CASE("a process that stops in a call is named before the call that waits fo
   CHECK_THAT(outcomes[0].report, ContainsSubstring("rank 2: 1 call, not heard any more"));
 }
 
+TEST_CASE("a rank that fails ends soon if rank 0 is stopped, even without a deadline", "[dist]") {
+  const auto outcomes = run_control(
+      [](ControlRank& rank) {
+        if (rank.rank == 1) throw CommunicationError("it broke");
+        rank.fails("a message is too long");
+      },
+      {.timeout = 0ms, .silent = 0});
+  CHECK(outcomes[1].failure == "it broke; and rank 0 does not answer");
+  CHECK(outcomes[2].failure == "a message is too long; and rank 0 does not answer");
+  for (const int r : {1, 2}) CHECK(outcomes[size_t(r)].took < 8s);
+}
+
+TEST_CASE("a rank that waits answers its server while it is in another library", "[dist]") {
+  const auto outcomes = run_control([&](ControlRank& rank) {
+    rank.client->while_waiting = [&] { (void)rank.client->failure(); };  // takes the client's lock
+    if (rank.rank == 1) std::this_thread::sleep_for(50ms);
+    rank.all_gather_object("");
+  });
+  for (const ControlOutcome& one : outcomes) CHECK(one.error + one.failure == "");
+}
+
+TEST_CASE("an error in a client's own thread is the reason why its rank fails", "[dist]") {
+  ControlClient client(start_at(free_ports()), 0ms, [](ControlClient& self) {
+    if (!self.failed()) throw std::runtime_error("it broke");
+  });
+  const auto until = std::chrono::steady_clock::now() + 10s;
+  while (!client.failed() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(1ms);
+  CHECK(client.failure().why == "rank 0 no longer hears the others: it broke");
+}
+
 TEST_CASE("a process that is gone is noticed at once", "[dist]") {
   for (const int dead : {0, 1}) {
     const auto outcomes = run_control([&](ControlRank& rank) {
@@ -138,6 +169,14 @@ TEST_CASE("a process that sends invalid messages fails the run, and does nothing
   for (const std::string& impossible : {calls(-5, 0), calls(5, uint64_t(1) << 60)})
     CHECK_THAT(message(ControlMessage::alive, impossible),
                ContainsSubstring("rank 1: a message holds an impossible number of calls"));
+  const FlightRecord good{.call = {.sequence = 1}};
+  FlightRecord kind = good, dtype = good, reduction = good, state = good;
+  kind.call.kind = Collective(8), dtype.call.dtype = Dtype(-1);
+  reduction.call.reduction = Reduction(2), state.state = CallState(99);
+  const std::string no_text = to_bytes("", "", "", "");
+  for (const FlightRecord& record : {kind, dtype, reduction, state})
+    CHECK_THAT(message(ControlMessage::alive, calls(1, 1) + to_bytes(record) + no_text),
+               ContainsSubstring("rank 1: a message holds an impossible call"));
   CHECK_THAT(message(ControlMessage(200), calls(0, 0)),
              ContainsSubstring("rank 1: it sends an unknown message"));
   CHECK_THAT(failure_after([](Connection& connection) {

@@ -133,11 +133,10 @@ TEST_CASE("ranks that share a GPU get NCCL a host name each, and the loopback ne
   };
   CHECK(variables(3, {}) ==
         of("NCCL_HOSTID=zerolab-rank-3 NCCL_IB_DISABLE=1 NCCL_MULTI_RANK_GPU_ENABLE=1 "
-           "NCCL_SOCKET_IFNAME=lo ZEROLAB_SHARE_GPU=1"));
+           "NCCL_SOCKET_IFNAME=lo"));
   // The user's network stays, but one host name for all ranks would be refused by NCCL.
   CHECK(variables(0, of("NCCL_SOCKET_IFNAME=eth0 NCCL_HOSTID=mine")) ==
-        of("NCCL_HOSTID=zerolab-rank-0 NCCL_IB_DISABLE=1 NCCL_MULTI_RANK_GPU_ENABLE=1 "
-           "ZEROLAB_SHARE_GPU=1"));
+        of("NCCL_HOSTID=zerolab-rank-0 NCCL_IB_DISABLE=1 NCCL_MULTI_RANK_GPU_ENABLE=1"));
 }
 
 TEST_CASE("RANK wins over Slurm, whose numbers count the torchruns", "[dist]") {
@@ -242,6 +241,8 @@ TEST_CASE(
   CHECK(here("4(x2),3", "1") == 4);
   CHECK(here("4(x2),3", "2") == 3);
   CHECK(here("9", "0") == 9);
+  CHECK_THAT(refusal(without(with(kSrun, of("SLURM_STEP_TASKS_PER_NODE=3,1")), "SLURM_NODEID")),
+             ContainsSubstring("has no entry for this machine (SLURM_NODEID=)"));
   CHECK(here("", "1") == 2);  // the job's SLURM_TASKS_PER_NODE
   for (const char* bad : {"4(x2", "x", "4;2", "+4", " 4", "0(x2)", "4294967300"})
     CHECK_THAT(refusal(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", bad}})),

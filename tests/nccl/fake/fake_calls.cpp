@@ -56,7 +56,6 @@ FakeCall::FakeCall(const AskedOfNccl& asked, int rank, int size, AskedSoFar& so_
   header_.kind = between_two() ? Collective::send : asked.kind;
   header_.type = asked.data.type;
   header_.count = asked.data.count;
-  if (asked.kind == Collective::broadcast) header_.root = asked.peer;
   header_.number = between_two() ? (sends ? so_far.sends : so_far.receives)[size_t(asked.peer)]++
                                  : so_far.collectives++;
 }
@@ -92,10 +91,7 @@ void FakeCall::finish() {
   const size_t count = asked_.data.count, n = size_t(size_);
   if (bytes() == 0 || between_two() || asked_.kind == Collective::barrier) return;
   std::memcpy(of_rank(rank_), asked_.data.from, bytes());
-  if (asked_.kind == Collective::all_gather)
-    std::memcpy(to, scratch_.data(), n * bytes());
-  else if (asked_.kind == Collective::broadcast)
-    std::memcpy(to, of_rank(asked_.peer), bytes());
+  if (asked_.kind == Collective::all_gather) std::memcpy(to, scratch_.data(), n * bytes());
   const bool whole = asked_.kind == Collective::all_reduce;
   const size_t chunk = whole ? (count + n - 1) / n : count;
   for (int owner = 0; owner < size_ && asked_.kind <= Collective::reduce_scatter; ++owner) {

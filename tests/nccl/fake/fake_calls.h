@@ -23,7 +23,7 @@ struct NcclData {
 struct AskedOfNccl {
   Collective kind;  // barrier: the end, when no rank will ask for anything any more
   NcclData data;
-  int peer;  // or the root
+  int peer;
   void* stream = nullptr;
 };
 

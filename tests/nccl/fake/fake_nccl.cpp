@@ -165,7 +165,6 @@ struct FakeNccl::Functions {
     return kind == Collective::all_reduce       ? "ncclAllReduce"
            : kind == Collective::reduce_scatter ? "ncclReduceScatter"
            : kind == Collective::all_gather     ? "ncclAllGather"
-           : kind == Collective::broadcast      ? "ncclBroadcast"
            : kind == Collective::send           ? "ncclSend"
                                                 : "ncclRecv";
   }
@@ -179,8 +178,8 @@ struct FakeNccl::Functions {
     Lock lock(fake.mutex_);
     if (const NcclResult result = fake.enter(function, &comm, lock); result != NcclResult::success)
       return result;
-    const bool has_peer = call.kind == Collective::broadcast || between_two(call.kind);
-    if (has_peer && (call.peer < 0 || call.peer >= comm.size)) return NcclResult::invalid_argument;
+    if (between_two(call.kind) && (call.peer < 0 || call.peer >= comm.size))
+      return NcclResult::invalid_argument;
     if (comm.ended()) return NcclResult::invalid_argument;
     if (call.stream && !streams.enqueue_until)
       return fake.note(str(function, " in a stream")), NcclResult::invalid_argument;
@@ -191,13 +190,12 @@ struct FakeNccl::Functions {
     group.calls.push_back(call);
     return NcclResult::success;
   }
-  // `rest`: the operator or the root, if there is one, then comm and stream.
+  // `rest`: the operator, if there is one, then comm and stream.
   template <Collective kind, class... Rest>
   static NcclResult of_all(const void* from, void* to, size_t count, NcclType type, Rest... rest) {
     const std::tuple given(rest...);
-    AskedOfNccl call{kind, {from, to, count, type}, -1, std::get<void*>(given)};
-    if constexpr (kind == Collective::broadcast) call.peer = std::get<int>(given);
-    return ask(call, *std::get<NcclComm*>(given));
+    return ask({kind, {from, to, count, type}, -1, std::get<void*>(given)},
+               *std::get<NcclComm*>(given));
   }
   static NcclResult send(const void* from, size_t count, NcclType type, int peer, NcclComm* comm,
                          void* stream) {
@@ -235,7 +233,6 @@ NcclApi FakeNccl::api() const {
           .all_reduce = F::of_all<Collective::all_reduce>,
           .reduce_scatter = F::of_all<Collective::reduce_scatter>,
           .all_gather = F::of_all<Collective::all_gather>,
-          .broadcast = F::of_all<Collective::broadcast>,
           .send = F::send,
           .receive = F::receive};
 }

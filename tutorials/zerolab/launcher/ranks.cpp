@@ -19,7 +19,6 @@
 #include <utility>
 
 #include "dist/mpi/mpi_transport.h"
-#include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
@@ -40,21 +39,21 @@ std::array<int, 2> new_pipe() {
   return ends;
 }
 
-struct ProcessPlan {
-  std::vector<std::string> command;  // the program, a path or a name on PATH, and its arguments
-  std::map<std::string, std::string> environment;  // added to the launcher's; empty: unset
-  std::array<int, 3> streams;                      // what become its stdin, stdout and stderr
-};
+// As exec wants them.
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
 
 // Runs in the new process, before its program. Only errno comes back, through `failure`.
-[[noreturn]] void become(const ProcessPlan& plan, const std::vector<char*>& words, pid_t launcher,
-                         int failure) {
+[[noreturn]] void become(const std::vector<char*>& words, const std::array<int, 3>& streams,
+                         pid_t launcher, int failure) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
-  for (int i = 0; i < 3; ++i) dup2(plan.streams[size_t(i)], i);
-  for (const auto& [name, value] : plan.environment)
-    value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+  for (int i = 0; i < 3; ++i) dup2(streams[size_t(i)], i);
   for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);  // ignored by the launcher
   sigset_t none;
   sigemptyset(&none);
@@ -65,21 +64,14 @@ struct ProcessPlan {
   _exit(127);
 }
 
-// As exec wants them.
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
-  all.push_back(nullptr);
-  return all;
-}
-
-// Returns the process when the program runs, with no signal blocked or caught. Throws
-// ProgramNotFound, or InputError if it cannot be started for another reason.
-pid_t start_process(const ProcessPlan& plan) {
-  const std::vector<char*> words = pointers(plan.command);
+// Returns the process when the program, a path or a name on PATH, runs, with no signal blocked or
+// caught. `streams` become its stdin, stdout and stderr. Throws ProgramNotFound, or InputError if
+// it cannot be started for another reason.
+pid_t start_process(const std::vector<std::string>& command, const std::array<int, 3>& streams) {
+  const std::vector<char*> words = pointers(command);
   const auto [failure, in_child] = new_pipe();
   const pid_t launcher = getpid(), id = fork();
-  if (id == 0) become(plan, words, launcher, in_child);
+  if (id == 0) become(words, streams, launcher, in_child);
   require_input(id > 0, "a process could not be started: ", std::strerror(errno),
                 "; see ulimit -u");
   setpgid(id, id);  // whichever of both comes first
@@ -90,7 +82,7 @@ pid_t start_process(const ProcessPlan& plan) {
   close(failure);
   if (error == 0) return id;
   waitpid(id, nullptr, 0);
-  const std::string text = str("'", plan.command[0], "' cannot be started: ", std::strerror(error));
+  const std::string text = str("'", command[0], "' cannot be started: ", std::strerror(error));
   if (error == ENOENT) throw ProgramNotFound(text);
   throw InputError(text);
 }
@@ -185,19 +177,20 @@ class Ranks {
     const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
     const auto [output, pipe] = new_pipe();
     fcntl(output, F_SETFL, O_NONBLOCK);
-    ProcessPlan process{.command = plan_.command,
-                        .environment = {{"RANK", rank},
-                                        {"WORLD_SIZE", size},
-                                        {"LOCAL_RANK", rank},
-                                        {"LOCAL_WORLD_SIZE", size},
-                                        {"MASTER_ADDR", "127.0.0.1"},
-                                        {"ZEROLAB_PORT", std::to_string(plan_.port)},
-                                        {"ZEROLAB_RUN_ID", plan_.run},
-                                        {"TORCHELASTIC_RUN_ID", ""}},  // this is not torchrun
-                        .streams = {null_, pipe, pipe}};
-    if (plan_.share_gpu) process.environment.merge(shared_gpu_variables(number, std::getenv));
-    if (number == 0) process.streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe};
-    ranks_.push_back({"rank " + rank, start_process(process), output});
+    const std::pair<const char*, std::string> variables[] = {
+        {"RANK", rank},
+        {"WORLD_SIZE", size},
+        {"LOCAL_RANK", rank},
+        {"LOCAL_WORLD_SIZE", size},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"ZEROLAB_PORT", std::to_string(plan_.port)},
+        {"ZEROLAB_RUN_ID", plan_.run}};
+    for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
+    if (plan_.share_gpu) setenv("ZEROLAB_SHARE_GPU", "1", 1);
+    unsetenv("TORCHELASTIC_RUN_ID");  // this is not torchrun
+    std::array<int, 3> streams{null_, pipe, pipe};
+    if (number == 0) streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe};
+    ranks_.push_back({"rank " + rank, start_process(plan_.command, streams), output});
     close(pipe);
   }
 
