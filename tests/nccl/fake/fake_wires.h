@@ -22,7 +22,7 @@ namespace zl::test {
 struct WireHeader {
   Collective kind = Collective::barrier;
   NcclType type = NcclType::int32;
-  uint32_t part = 0;    // 1, 2: ranks connect
+  uint64_t part = 0;    // 1, 2: ranks connect
   uint64_t number = 0;  // among the collectives, or among what this pair sends in this direction
   uint64_t count = 0;   // [n] as the call counts
   uint64_t bytes = 0;   // that follow
