@@ -25,12 +25,6 @@ namespace zl::cli {
 
 // ---- models ------------------------------------------------------------------------------------
 
-Unit& CheckedModel::unit(const std::string& name) {
-  const auto found = std::ranges::find(units, name, &Unit::name);
-  if (found != units.end()) return *found;
-  return *units.insert(name == "root" ? units.begin() : units.end(), {name, {}});
-}
-
 Unit CheckedModel::all() const {
   Unit all;
   for (const Unit& unit : units)
@@ -55,7 +49,7 @@ CheckedModel gpt_units(const GptConfig& config) {
 }
 
 CheckedModel read_units(const std::string& path) {
-  static const std::regex row(R"(\s*(\S+)\s+([\dx()[\], ]+)\s+(\S+)\s+(\S+)\s*)");
+  static const std::regex row(R"(\s*([^\s,]+)[\s,]+([\dx()[\], ]+)[\s,]+([^\s,]+)[\s,]+(\S+)\s*)");
   InputText file(path);
   const auto parameters = std::make_shared<std::deque<Parameter>>();
   CheckedModel model{.units = {}, .owner = parameters};
@@ -65,7 +59,6 @@ CheckedModel read_units(const std::string& path) {
       require_input(fine, path, ":", number, ": '", problem...);
     };
     line.resize(std::min({line.find('#'), line.size(), size_t(999)}));
-    if (line.find_first_of(" \t") == line.npos) std::ranges::replace(line, ',', ' ');
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     std::smatch words;
     require_line(std::regex_match(line, words, row), line.substr(0, 80),
@@ -83,10 +76,11 @@ CheckedModel read_units(const std::string& path) {
     for (const int64_t size : sizes) n *= double(size);
     require_line(n <= 0x1p45 && numbers.eof(), name, "' of shape ", words[2].str(),
                  " is too large");
-    model.unit(words[4]).parameters.push_back(
-        &parameters->emplace_back(Parameter{.name = name, .shape = sizes}));
+    auto unit = std::ranges::find(model.units, words[4], &Unit::name);
+    if (unit == model.units.end())
+      unit = model.units.insert(words[4] == "root" ? model.units.begin() : unit, {words[4], {}});
+    unit->parameters.push_back(&parameters->emplace_back(Parameter{.name = name, .shape = sizes}));
   }
-  file.require_complete();
   require_input(!model.units.empty(), "'", path, "' names no parameter");
   return model;
 }
@@ -232,17 +226,13 @@ void deepspeed_3(Planner& p) {
 }  // namespace
 
 TrafficPlan plan_traffic(const TrafficCase& c) {
+  constexpr std::pair<const char*, void (*)(Planner&)> systems[] = {{"torch-ddp", torch_ddp},
+                                                                    {"fsdp2", fully_sharded},
+                                                                    {"deepspeed-3", deepspeed_3},
+                                                                    {"deepspeed", deepspeed_flat},
+                                                                    {"", zerolab_stage}};
   Planner p{c};
-  if (c.system == "torch-ddp")
-    torch_ddp(p);
-  else if (c.system.starts_with("fsdp2"))
-    fully_sharded(p);
-  else if (c.system == "deepspeed-3")
-    deepspeed_3(p);
-  else if (c.system.starts_with("deepspeed"))
-    deepspeed_flat(p);
-  else
-    zerolab_stage(p);
+  std::ranges::find_if(systems, [&](auto& s) { return c.system.starts_with(s.first); })->second(p);
   return p.plan;
 }
 

@@ -27,8 +27,7 @@ struct CheckedModel {
   // A linear weight may be (in, out), as in Hugging Face's GPT-2, or (out, in), as in nn.Linear.
   bool either_layout = false, transposed = false;
 
-  Unit& unit(const std::string& name);  // adds it if it is not there
-  Unit all() const;                     // of all parameters
+  Unit all() const;  // of all parameters
   // [n] What a unit may have: without padding; with the first dimension of each parameter padded to
   // a multiple of the ranks, as fully_shard does.
   struct Sizes {
