@@ -106,16 +106,25 @@ class Comparison {
 
   // ---- the units, as the run shows them by the sizes of its reduce-scatters ---------------------
 
-  // Whether a unit of these parameters is reduced by itself.
-  bool has(int64_t size, const Unit& unit) const {
-    const auto [exact, rows] = c_.model.sizes(unit, c_.ranks);
-    return size == exact || size == rows || size == round_up(exact, c_.ranks);
+  // How a unit of this size is padded; null: it is another unit.
+  const char* padding(int64_t size, const Unit& unit) const {
+    return c_.model.sizes(unit, c_.ranks).padding(size);
+  }
+  // The planned calls of this size; or those that differ by padding only, and how. Null: none.
+  std::pair<PlannedCalls*, const char*> calls_of_size(int64_t size) {
+    for (PlannedCalls& p : plan_.calls)
+      if (p.elements == size) return {&p, nullptr};
+    for (PlannedCalls& p : plan_.calls)
+      for (const Unit& unit : c_.model.units)
+        if (const char* how = padding(size * p.part, unit))
+          if (std::ranges::count(p.units, unit.name) > 0) return {&p, how};
+    return {};
   }
 
   void fit_units() {
     const auto planned = [&](int64_t size) {
       plan_ = plan_traffic(c_);
-      return std::ranges::any_of(plan_.calls, [&](const auto& p) { return p.has_size(size); });
+      return calls_of_size(size).first != nullptr;
     };
     planned(0);
     if (std::ranges::any_of(plan_.calls, &PlannedCalls::sum_only)) return;
@@ -144,7 +153,7 @@ class Comparison {
         for (size_t last = first; last < units.size(); ++last) {
           std::ranges::copy(units[last].parameters, std::back_inserter(one.parameters));
           names.push_back(units[last].name);
-          if (!has(size, one)) continue;
+          if (!padding(size, one)) continue;
           units[into] = one;
           units.erase(units.begin() + int64_t(first), units.begin() + int64_t(last) + 1);
           return say("a unit is missing: ", list_of(names), " are one unit of ", with_commas(size),
@@ -160,14 +169,14 @@ class Comparison {
         for (Parameter* other : unit.parameters)
           (module_of(other) == part.name ? part : rest).parameters.push_back(other);
         twice.parameters.push_back(p);
-        if (p->shape.size() == 2 && has(size, twice)) {
+        if (p->shape.size() == 2 && padding(size, twice)) {
           unit = twice;
           return say(unit.name, " has ", with_commas(size), " elements, as many as with a second ",
                      p->name, ": is the head not tied to the embedding?");
         }
-        if (!has(size, part)) continue;
+        if (!padding(size, part)) continue;
         const Sum whole =
-            sum([&](const Seen& s) { return of("reduce_scatter")(s) && has(s.size, unit); });
+            sum([&](const Seen& s) { return of("reduce_scatter")(s) && padding(s.size, unit); });
         say("an extra unit: ", part.name, " of ", with_commas(size),
             " elements is gathered and reduced by itself",
             whole.calls > 0 ? ", beside all of " + unit.name : "");
@@ -181,13 +190,11 @@ class Comparison {
   // Sizes that differ from the plan's only by padding.
   void find_paddings() {
     std::map<std::string, int64_t> more;
-    for (Seen& s : left_) {
-      const Planned rows = planned([&](auto& p) { return p.has_size(s.size); });
-      if (std::ranges::any_of(rows, [&](auto* p) { return p->elements == s.size; })) continue;
-      if (rows.empty()) continue;
-      more[rows[0]->paddings.at(s.size)] += s.size - rows[0]->elements;
-      s.size = rows[0]->elements;
-    }
+    for (Seen& s : left_)
+      if (const auto [calls, how] = calls_of_size(s.size); how != nullptr) {
+        more[how] += s.size - calls->elements;
+        s.size = calls->elements;
+      }
     for (const auto& [how, n] : more)
       say("padding: ", how, "; elements of a step that differ: ", with_commas(n));
   }

@@ -40,7 +40,15 @@ CheckedModel::Sizes CheckedModel::sizes(const Unit& unit, int ranks) const {
     sizes.exact += n;
     sizes.rows += n == 0 ? 0 : n / rows * round_up(rows, ranks);
   }
+  sizes.flat = round_up(sizes.exact, ranks);
   return sizes;
+}
+
+const char* CheckedModel::Sizes::padding(int64_t n) const {
+  return n == rows    ? "the first dimension of each parameter is padded, as by fully_shard"
+         : n == exact ? "nothing is padded"
+         : n == flat  ? "a unit is padded as one, as by FSDP1"
+                      : nullptr;
 }
 
 CheckedModel gpt_units(const GptConfig& config) {
@@ -109,16 +117,7 @@ struct Planner : TrafficCase {
     if (row == plan.calls.end()) row = plan.calls.insert(row, calls);
     row->dtype = type_of(row->purpose), row->sum_only = sums && !row->number();
     row->planned += times;
-    if (std::ranges::find(row->units, of) != row->units.end()) return;
-    row->units.push_back(of);
-    const auto unit = std::ranges::find(model.units, of, &Unit::name);
-    if (unit == model.units.end()) return;
-    const auto [exact, rows] = model.sizes(*unit, ranks);
-    const std::pair<int64_t, const char*> forms[] = {
-        {rows, "the first dimension of each parameter is padded, as by fully_shard"},
-        {exact, "nothing is padded"},
-        {round_up(exact, ranks), "a unit is padded as one, as by FSDP1"}};
-    for (const auto& [size, how] : forms) row->paddings.insert({size / calls.part, how});
+    if (std::ranges::find(row->units, of) == row->units.end()) row->units.push_back(of);
   }
   // DeepSpeed's: of reduce_bucket_size, but an absent key means 5e8.
   void buckets(const char* collective, int64_t sum, int64_t times) {
@@ -176,7 +175,7 @@ void fully_sharded(Planner& p) {
   std::vector<int64_t> sizes;
   for (const Unit& unit : p.model.units) sizes.push_back(p.model.sizes(unit, p.ranks).rows);
   p.unit_calls(options, sizes);
-  const auto [exact, rows] = p.model.sizes(p.model.all(), p.ranks);
+  const auto [exact, rows, flat] = p.model.sizes(p.model.all(), p.ranks);
   if (rows > exact)
     p.plan.note = str("padding: fully_shard pads the first dimension of each parameter for ",
                       p.ranks, " ranks: ", with_commas(rows - exact), " of ", with_commas(rows),
