@@ -61,6 +61,7 @@ const Row rows[] = {
     {"fsdp-bf16-N2-A1", "fsdp2", 2, "--precision bf16 --set communication_data_type=fp32", 0, {}},
     {"fsdp-object-N2-A1", "fsdp2", 2, "", 0, {"a pickled object"}},
     {"fsdp-hsdp-N4-A1", "hsdp", 4, "", 1, {"padding: "}},
+    {"fsdp-hsdp-N4-A1", "deepspeed-3", 4, "", 1, {"not planned: 2 all-reduces of 6,352"}},
     {"fsdp1-N2-A1", "fsdp2", 2, "", 0, {"as planned"}},
     {"zero1-N2-A1", "torch-ddp", 2, "", 1, {"broadcast by their owners (ZeroRedundancyOptimizer)"}},
     {"ds1-bf16-clip-N2-A1", "deepspeed-1", 2, "--precision bf16", 0, {"overflow flags"}},

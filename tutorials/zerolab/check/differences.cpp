@@ -41,21 +41,14 @@ struct Sum {  // of calls
 };
 using Planned = std::vector<PlannedCalls*>;
 
-// One rank and step.
+// One rank and step. What is said of the units and of padding comes first: all else goes by sizes.
 class Comparison {
  public:
   Comparison(const TrafficCase& given, const std::vector<SeenCall>& calls)
       : c_(given), A_(given.config.accumulation) {
     for (const SeenCall& s : calls) left_.push_back({s, s.elements});
     fit_units();
-    for (const PlannedCalls& p : plan_.calls) {
-      auto& row = verdict_.rows[{p.collective, name(p.purpose)}];
-      row[1] += p.planned, row[3] += p.planned * p.elements;
-    }
-    if (!plan_.note.empty()) verdict_.notes.insert(plan_.note);
-  }
-
-  TrafficVerdict run() {
+    if (!plan_.note.empty()) verdict.notes.insert(plan_.note);
     find_paddings();
     match_each();
     match_sums(Purpose::gradient);
@@ -65,12 +58,12 @@ class Comparison {
     name_multiples();
     name_gathers();
     name_the_rest();
-    return std::move(verdict_);
   }
+  TrafficVerdict verdict;
 
  private:
-  void say(const auto&... parts) { verdict_.differences.push_back({false, str(parts...)}); }
-  void harmless(const auto&... parts) { verdict_.differences.push_back({true, str(parts...)}); }
+  void say(const auto&... parts) { verdict.differences.push_back({false, str(parts...)}); }
+  void harmless(const auto&... parts) { verdict.differences.push_back({true, str(parts...)}); }
 
   Planned planned(const auto& which) {
     Planned rows;
@@ -86,7 +79,7 @@ class Comparison {
       if (!is(s)) return false;
       ++all.calls, all.size += s.size, ++all.alike[{s.collective, s.size}];
       if (purpose.empty()) return false;
-      auto& row = verdict_.rows[{s.collective, purpose}];
+      auto& row = verdict.rows[{s.collective, purpose}];
       ++row[0], row[2] += std::max<int64_t>(0, s.elements);
       const bool same = s.dtype.empty() || s.dtype == dtype || dtype.empty() ||
                         (s.dtype == "16-bit" && dtype.ends_with("f16"));
@@ -133,7 +126,7 @@ class Comparison {
       if (planned(size)) continue;
       const bool before = std::exchange(c_.model.transposed, c_.model.either_layout);
       if (planned(size)) {
-        verdict_.notes = {"linear weights are (out, in), as in nn.Linear: so is their padding"};
+        verdict.notes = {"linear weights are (out, in), as in nn.Linear: so is their padding"};
         continue;
       }
       c_.model.transposed = before;
@@ -201,6 +194,8 @@ class Comparison {
 
   void match_each() {
     for (PlannedCalls& p : plan_.calls) {
+      auto& row = verdict.rows[{p.collective, name(p.purpose)}];
+      row[1] += p.planned, row[3] += p.planned * p.elements;
       const auto is = [&](const Seen& s) {
         return s.collective == p.collective && s.size == p.elements &&
                (s.group == 0 || s.group == p.group) && (p.differs() || !p.number()) && ++p.made;
@@ -217,17 +212,16 @@ class Comparison {
     });
     if (rows.empty()) return;
     const PlannedCalls& call = *rows[0];
-    int64_t planned = 0, wanted = 0, small = 0;
+    int64_t planned = 0, wanted = 0;
     for (const PlannedCalls* p : rows)
       planned += p->missing(), wanted += p->missing() * p->elements;
-    for (const int64_t size :
-         {int64_t(0), int64_t(1), small_size(), call.collective == "all_reduce" ? small_size() : 0})
-      if (const int64_t n = sum(of(call.collective, small = size)).size; n > 0 && n % wanted == 0)
-        break;
-    const Sum made = sum(of(call.collective, small));
+    int64_t least = 0;
+    Sum made = sum(of(call.collective));
+    for (const int64_t small : {int64_t(1), small_size()})
+      if (made.size % wanted != 0) made = sum(of(call.collective, least = small));
     const bool fits = made.size % wanted == 0;
     if (made.size == 0 || !(fits || call.sum_only)) return;
-    sum(of(call.collective, small), name(purpose), call.dtype);
+    sum(of(call.collective, least), name(purpose), call.dtype);
     const std::string calls =
         calls_of(made.calls, {call.collective, made.size}) + " in all, planned: ";
     if (!fits)
@@ -286,17 +280,15 @@ class Comparison {
       what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
     for (const auto& [times, what] : multiples) {
-      const std::string more =
-          c_.marked ? "" : str("; or the file holds more steps: --steps ", times);
       if (times == 0)
         say("gradients are reduced with the last of ", A_, " micro-batches only ",
             "(set_requires_gradient_sync(False)): full gradients stay in between");
       else if (what == "gradients" && !plan_.each)
         say("× ", times, ": gradients are reduced in each micro-batch, not once per step: ",
-            "no_sync() is missing", more);
+            "no_sync() is missing");
       else
         say("× ", times, ": ", what, " are communicated ", times, " times as often as planned; ",
-            "of more micro-batches: --set gradient_accumulation_steps=", times * A_, more);
+            "of more micro-batches: --set gradient_accumulation_steps=", times * A_);
     }
   }
 
@@ -311,17 +303,16 @@ class Comparison {
       if (!p->differs() || p->made == 0) continue;
       const int64_t units = std::ssize(p->units), once = units * A_, less = p->missing();
       const std::string all = list_of(p->units);
-      std::string text =
-          (less < 0 ? "gathered more often than planned: " : "gathered less often: ") + all;
-      if (-less == once && p->planned == once)
-        text = (all == "root" ? "root gathered twice" : "units gathered twice: " + all) +
-               ": resharded after forward (reshard_after_forward=True)";
-      else if (kept && less == units * (A_ - 1))
-        text =
-            "units not resharded after backward: " + all + " (set_reshard_after_backward(False))";
-      else if (p->planned == 2 * once && less > 0 && less % A_ == 0)
-        text = str("units not resharded: one gather is missing for ", less / A_, " of the ", units,
-                   " units ", all, " (reshard_after_forward=False)");
+      const std::string text =
+          -less == once && p->planned == once
+              ? (all == "root" ? "root gathered twice" : "units gathered twice: " + all) +
+                    ": resharded after forward (reshard_after_forward=True)"
+          : kept && less == units * (A_ - 1) ? "units not resharded after backward: " + all +
+                                                   " (set_reshard_after_backward(False))"
+          : p->planned == 2 * once && less > 0 && less % A_ == 0
+              ? str("units not resharded: one gather is missing for ", less / A_, " of the ", units,
+                    " units ", all, " (reshard_after_forward=False)")
+              : (less < 0 ? "gathered more often than planned: " : "gathered less often: ") + all;
       say(text, " (", calls_of(p->made, {"all_gather", p->elements}), ", planned: ", p->planned,
           ")");
       p->named = true;
@@ -341,8 +332,8 @@ class Comparison {
       if (p->missing() < 0)
         extra[calls] -= p->missing();
       else
-        verdict_.differences.push_back({p->number(), str("missing: ", calls_of(p->missing(), calls),
-                                                         " for the ", name(p->purpose))});
+        verdict.differences.push_back({p->number(), str("missing: ", calls_of(p->missing(), calls),
+                                                        " for the ", name(p->purpose))});
     }
     int64_t shown = 0;
     for (const auto& [calls, n] : extra)
@@ -353,7 +344,6 @@ class Comparison {
   TrafficCase c_;
   const int64_t A_;
   TrafficPlan plan_;
-  TrafficVerdict verdict_;
   std::vector<Seen> left_;  // calls that are not explained yet
   std::map<std::string, int64_t> other_types_;
 };
@@ -361,7 +351,7 @@ class Comparison {
 }  // namespace
 
 TrafficVerdict compare_traffic(const TrafficCase& c, const std::vector<SeenCall>& calls) {
-  return Comparison(c, calls).run();
+  return Comparison(c, calls).verdict;
 }
 
 }  // namespace zl::cli

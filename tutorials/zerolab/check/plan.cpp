@@ -72,10 +72,9 @@ CheckedModel read_units(const std::string& path) {
     require_line(std::regex_match(line, words, row), line.substr(0, 80),
                  "' is not name, shape, dtype and unit, such as 'wte.weight 256x32 float32 root'");
     const std::string name = words[1], type = our_type(words[3]);
-    require_line(type == "f32" || type == "bf16" || type == "f16", type,
-                 "' is none of float32, bfloat16 and float16");
-    require_line(model.dtype.empty() || model.dtype == type, name, "' is ", type,
-                 ", those before it are ", model.dtype, "; give one type");
+    const bool one_type = model.dtype.empty() || type == model.dtype;
+    require_line(one_type && (type == "f32" || type == "bf16" || type == "f16"), name, "' is ",
+                 type, "; all must be float32, or all bfloat16, or all float16");
     model.dtype = type;
     // "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar
     std::istringstream numbers(std::regex_replace(words[2].str(), std::regex("\\D"), " "));

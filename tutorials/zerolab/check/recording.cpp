@@ -146,7 +146,6 @@ class JsonReader {
       if (next != spans.begin() && call.time < std::prev(next)->second.end)
         call.step = std::prev(next)->second.step;
       if (call.rank < 0) call.rank = rank;
-      all.steps.emplace(call.rank, 0);
       const auto type = types_.find(std::max(call.elements, call.out));
       if (type != types_.end() && call.dtype.empty()) call.dtype = type->second;
     }
@@ -243,10 +242,8 @@ Recording read_nccl_log(std::istream& text) {
                          type >= 0 && type < std::ssize(types) ? types[type] : "",
                          number(" count ", -1), -1, int(number("[nranks=", 0)), place});
   }
-  for (SeenCall& call : all.calls) {
+  for (SeenCall& call : all.calls)
     if (said.size() == places.size()) call.rank = said[call.rank];
-    all.steps.emplace(call.rank, 0);
-  }
   return all;
 }
 
@@ -291,14 +288,16 @@ Recording read_recording(const std::string& path) {
   const std::string_view begin = file.ahead();
   require_input(!begin.empty(), "'", path, "' is empty");
   require_input(begin[0] != '\x80', "'", path, "' is a pickle; write the flight recorder as JSON, ",
-                "with torch._C._distributed_c10d._dump_nccl_trace_json()");
+                "with _dump_nccl_trace_json() or, on gloo, _dump_fr_trace_json() of ",
+                "torch._C._distributed_c10d");
   const bool json = is_json(begin);
   Recording all = json ? read_json_recording(file, path) : read_nccl_log(file);
   require_input(json || !all.calls.empty(), "'", path, "' is neither JSON nor a log of NCCL with ",
                 "collectives; for those run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL");
   require_input(!all.calls.empty(), "'", path, "' is a ", all.kind,
                 " without a collective: was the run on one rank, or did the profiler stop before?");
-  for (SeenCall& call : all.calls) complete(call, all.ranks);
+  for (SeenCall& call : all.calls) complete(call, all.ranks), all.steps.emplace(call.rank, 0);
+  for (const SeenCall& call : all.calls) all.ranks = std::max(all.ranks, call.group);
   return all;
 }
 

@@ -24,7 +24,6 @@ struct TrafficOptions : RunOptions {
 struct Run {
   std::map<int, std::vector<std::vector<SeenCall>>> ranks;  // of each step
   std::set<std::string> formats, notes;
-  bool marked = true;  // each file marks its steps
 };
 
 // Adds the ranks of a file; the `place`-th one, if it does not name its rank. Without marks it
@@ -34,7 +33,6 @@ void read_file(const TrafficOptions& options, const std::string& path, int place
   Recording file = read_recording(path);
   run.formats.insert(file.kind);
   run.notes.merge(file.notes);
-  for (const SeenCall& call : file.calls) file.ranks = std::max(file.ranks, call.group);
   const bool fewer = file.ranks == 0 || (file.ranks < ranks && options.as == "hsdp");
   require_input(fewer || file.ranks == ranks, "'", path, "' is of a run of ",
                 plural(file.ranks, "rank"), ", but --ranks says ", ranks);
@@ -56,9 +54,8 @@ void read_file(const TrafficOptions& options, const std::string& path, int place
       else
         run.notes.insert("calls outside the marked steps are not counted");
     }
-    run.marked &= marked > 0;
     if (marked + options.steps == 0)
-      run.notes.insert("the file marks no steps: all of it is one (--steps K for K)");
+      run.notes.insert("the file marks no steps: all of it is one; if it holds K, add --steps K");
     require_input(of < ranks && run.ranks.emplace(of, each).second, "'", path, "' is of rank ", of,
                   "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
   }
@@ -67,11 +64,10 @@ void read_file(const TrafficOptions& options, const std::string& path, int place
 constexpr const char* kNumbers[] = {"/calls", "/planned_calls", "/elements", "/planned_elements"};
 
 // Compares each step of each rank. A difference that not all of them have says how many do.
-Json compare_all(const TrafficOptions& options, TrafficCase& c) {
+Json compare_all(const TrafficOptions& options, const TrafficCase& c) {
   Run run;
   for (const std::string& path : options.files)
     read_file(options, path, int(&path - options.files.data()), run);
-  c.marked = run.marked;
   std::map<Difference, int64_t> found;  // harmless ones last
   Json rows, differences = Json::array();
   int64_t steps = 0;

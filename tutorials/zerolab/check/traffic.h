@@ -52,8 +52,8 @@ struct PlannedCalls {      // of a step, that are alike
   // order in which gradients are ready.
   bool sum_only = false;
   std::vector<std::string> units = {};
-  int64_t planned = 0, made = 0;                 // made: by the run
-  bool named = false;                            // that the two differ
+  int64_t planned = 0, made = 0;  // made: by the run
+  bool named = false;             // that the two differ
 
   bool is(const std::string& which, Purpose what) const {
     return collective == which && purpose == what;
@@ -74,7 +74,6 @@ struct TrafficCase {
   std::string system;  // of kSystems
   const Config& config;
   int ranks;
-  bool marked = false;  // the file marks its steps
 };
 struct TrafficPlan {
   std::vector<PlannedCalls> calls = {};
