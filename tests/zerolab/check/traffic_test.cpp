@@ -110,10 +110,8 @@ TEST_CASE("NCCL's log, the flight recorder and traces of GPUs hold the same call
     CHECK(call(check(folder / "log", "fsdp2", 2, "--steps 2")).code == 0);
   }
   Json recorder = Json::parse(read_file(kTraces + "fr.json"));
-  write_file(folder / "fr", "\xEF\xBB\xBF" + recorder.dump());
-  CHECK(call(check(folder / "fr", "fsdp2", 2, "--steps 2")).code == 0);
   recorder.erase("pg_config");  // sizes say how many ranks there are
-  write_file(folder / "fr", recorder.dump());
+  write_file(folder / "fr", "\xEF\xBB\xBF" + recorder.dump());
   CHECK(call(check(folder / "fr", "fsdp2", 2, "--steps 2")).code == 0);
   check_refused(call(check(folder / "fr", "fsdp2", 4, "--steps 2")), "of a run of 2 ranks");
 }

@@ -279,7 +279,7 @@ class Comparison {
       std::string& what = multiples[made / planned];
       what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
-    for (const auto& [times, what] : multiples) {
+    for (const auto& [times, what] : multiples)
       if (times == 0)
         say("gradients are reduced with the last of ", A_, " micro-batches only ",
             "(set_requires_gradient_sync(False)): full gradients stay in between");
@@ -289,7 +289,6 @@ class Comparison {
       else
         say("× ", times, ": ", what, " are communicated ", times, " times as often as planned; ",
             "of more micro-batches: --set gradient_accumulation_steps=", times * A_);
-    }
   }
 
   // All-gathers of units, by size: blocks have one.
