@@ -61,6 +61,7 @@ const Row rows[] = {
     {"fsdp-bf16-N2-A1", "fsdp2", 2, "--precision bf16 --set communication_data_type=fp32", 0, {}},
     {"fsdp-object-N2-A1", "fsdp2", 2, "", 0, {"a pickled object"}},
     {"fsdp-hsdp-N4-A1", "hsdp", 4, "", 1, {"padding: "}},
+    {"fsdp-hsdp-N4-A1", "deepspeed-3", 4, "", 1, {"not planned: 2 all-reduces of 6,352"}},
     {"fsdp1-N2-A1", "fsdp2", 2, "", 0, {"as planned"}},
     {"zero1-N2-A1", "torch-ddp", 2, "", 1, {"broadcast by their owners (ZeroRedundancyOptimizer)"}},
     {"ds1-bf16-clip-N2-A1", "deepspeed-1", 2, "--precision bf16", 0, {"overflow flags"}},
@@ -109,10 +110,8 @@ TEST_CASE("NCCL's log, the flight recorder and traces of GPUs hold the same call
     CHECK(call(check(folder / "log", "fsdp2", 2, "--steps 2")).code == 0);
   }
   Json recorder = Json::parse(read_file(kTraces + "fr.json"));
-  write_file(folder / "fr", "\xEF\xBB\xBF" + recorder.dump());
-  CHECK(call(check(folder / "fr", "fsdp2", 2, "--steps 2")).code == 0);
   recorder.erase("pg_config");  // sizes say how many ranks there are
-  write_file(folder / "fr", recorder.dump());
+  write_file(folder / "fr", "\xEF\xBB\xBF" + recorder.dump());
   CHECK(call(check(folder / "fr", "fsdp2", 2, "--steps 2")).code == 0);
   check_refused(call(check(folder / "fr", "fsdp2", 4, "--steps 2")), "of a run of 2 ranks");
 }

@@ -31,14 +31,12 @@ Json golden_json(const RunSetup& setup, const TrainingResult& result,
   const GptTrainingSpec& spec = setup.spec;
   const OptimizerConfig& o = spec.engine.optimizer;
   const StagePlan plan = plan_stage(spec.without_data(), spec.engine.stage, 0);
-  Json all = {{"schema", 1},
-              {"model", model_json<Json>(setup)},
+  Json all = document_head<Json>("golden", spec);
+  all.update({{"model", model_json<Json>(setup)},
               {"window", spec.window},
               {"stage", name(spec.engine.stage)},
-              {"ranks", spec.ranks},
               {"accumulation", spec.engine.accumulation},
               {"micro_batch", spec.micro_batch},
-              {"steps", spec.steps},
               {"gradient_clipping", spec.engine.gradient_clipping},
               {"optimizer",
                {{"lr", o.lr},
@@ -46,7 +44,7 @@ Json golden_json(const RunSetup& setup, const TrainingResult& result,
                 {"eps", o.eps},
                 {"weight_decay", o.weight_decay}}},
               {"traffic_per_step", traffic_json<Json>(plan.traffic, Columns::predicted)},
-              {"memory", memory_json<Json>(plan.memory, Columns::predicted)}};
+              {"memory", memory_json<Json>(plan.memory, Columns::predicted)}});
   for (const StepRecord& step : result.steps) {
     all["lr"].push_back(step.lr);
     all["losses"].push_back(step.loss);

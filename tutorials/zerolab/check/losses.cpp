@@ -17,6 +17,7 @@
 namespace zl::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct LossOptions {
@@ -30,11 +31,8 @@ struct LossOptions {
 struct StepNumbers {
   double loss = NAN, norm = NAN, lr = NAN;
 };
-struct RunNumbers {
-  std::map<int64_t, StepNumbers> steps;
-  std::string weights, start;  // safetensors; "": there are none
-};
-struct Step {  // that both runs have
+using RunNumbers = std::map<int64_t, StepNumbers>;  // by step
+struct Step {                                       // that both runs have
   int64_t number;
   StepNumbers r, c;  // reference, candidate
 };
@@ -50,8 +48,8 @@ void add(RunNumbers& run, const Json& row) {
   };
   const double step = value("step", "global_step");
   if (std::abs(step) < 1e15 && row.contains("loss"))
-    run.steps[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm", INFINITY),
-                                value("lr", "learning_rate")};
+    run[int64_t(step)] = {value("loss", ""), value("grad_norm", "norm", INFINITY),
+                          value("lr", "learning_rate")};
 }
 
 // The number behind `word`, or the nth of the line if the word is not there; "nan" is one.
@@ -66,13 +64,13 @@ double number_at(const std::string& line, const std::string& word, int64_t nth) 
   return found == end ? -INFINITY : std::strtod(found->str().c_str(), nullptr);
 }
 
-// "step loss" in any clothing: a table, CSV, a line of a log. DeepSpeed's monitor counts samples in
+// "step loss" in any clothing: a table, CSV, lines of a log. DeepSpeed's monitor counts samples in
 // a column that it calls "step": then the nth line is step n.
-void add_lines(RunNumbers& run, std::istream& text) {
-  std::map<double, double> losses;
+struct TextLines {
   int64_t step_at = 0, loss_at = 1, n = 0;
   bool samples = false;
-  for (std::string line; std::getline(text, line);) {
+
+  Json row(const std::string& line) {  // null: it has none
     const auto column = [&](const char* word) {
       return std::ranges::count_if(line.substr(0, line.find(word)),
                                    [](char c) { return c == ',' || c == '\t'; });
@@ -84,35 +82,32 @@ void add_lines(RunNumbers& run, std::istream& text) {
       loss_at = line.find("loss") == line.npos ? INT64_MAX : column("loss");
     }
     const double step = number_at(line, "step", step_at), loss = number_at(line, "loss", loss_at);
-    if (step >= 0 && step < 1e15 && loss != -INFINITY) losses[step] = loss;
+    if (!(step >= 0) || loss == -INFINITY) return {};
+    return {{"step", samples ? double(++n) : step}, {"loss", loss}};
   }
-  for (const auto& [step, loss] : losses) run.steps[samples ? ++n : int64_t(step)].loss = loss;
-}
+};
 
 RunNumbers read_run(const std::string& given) {
-  namespace fs = std::filesystem;
-  RunNumbers run;
-  std::string path = given;
-  if (fs::is_directory(given)) {
-    path += "/metrics.jsonl";
-    if (fs::exists(given + "/model.safetensors")) run.weights = given + "/model.safetensors";
-    if (fs::exists(given + "/init.safetensors")) run.start = given + "/init.safetensors";
-  }
+  const std::string path = given + (fs::is_directory(given) ? "/metrics.jsonl" : "");
   InputText file(path);
   std::string text(std::istreambuf_iterator<char>(file), {});
-  file.require_complete();
   // Python writes numbers that JSON does not have.
   text = std::regex_replace(text, std::regex("([:,]\\s{0,99})-?(NaN|Infinity)"), "$1\"nan\"");
-  std::istringstream lines(text);
+  const bool json = is_json(text), binary = text.find('\0') != text.npos;
   Json rows = Json::parse(text, nullptr, false);
   if (rows.is_object() && rows.contains("log_history")) rows = Json(rows["log_history"]);
-  if (!rows.is_array())
-    for (std::string line; std::getline(lines, line);) add(run, Json::parse(line, nullptr, false));
-  else
-    for (const Json& row : rows) add(run, row);
-  lines.clear(), lines.seekg(0);
-  if (!is_json(text) && text.find('\0') == text.npos) add_lines(run, lines);  // not a binary file
-  require_input(!run.steps.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
+  if (!json || !rows.is_array()) {
+    rows = Json::array();
+    std::istringstream lines(text);
+    TextLines numbers;
+    for (std::string line; std::getline(lines, line);) {
+      rows.push_back(Json::parse(line, nullptr, false));
+      if (!json && !binary && !rows.back().is_object()) rows.back() = numbers.row(line);
+    }
+  }
+  RunNumbers run;
+  for (const Json& row : rows) add(run, row);
+  require_input(!run.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
                 "trainer_state.json, and no lines with a step and a loss");
   return run;
 }
@@ -178,11 +173,14 @@ std::vector<std::string> meanings(const std::vector<Step>& steps, size_t first,
 
 // ---- weights -----------------------------------------------------------------------------------
 
-// Which rows of which tensors differ by more than a hundredth, and which never moved.
-std::vector<std::string> weights_differences(const RunNumbers& reference,
-                                             const RunNumbers& candidate) {
-  const SafetensorsFile ours(reference.weights), theirs(candidate.weights);
-  const SafetensorsFile start(reference.start.empty() ? reference.weights : reference.start);
+// Of two folders with weights: which rows of which tensors differ by more than a hundredth, and
+// which never moved.
+std::vector<std::string> weights_differences(const fs::path& reference, const fs::path& candidate) {
+  const char* const name = "model.safetensors";
+  if (!fs::exists(reference / name) || !fs::exists(candidate / name)) return {};
+  const fs::path begin = reference / "init.safetensors";
+  const SafetensorsFile ours(reference / name), theirs(candidate / name),
+      start(fs::exists(begin) ? begin : reference / name);
   std::vector<std::string> all;
   double dot = 0, squares = 0, far = 0;
   for (const SafetensorsEntry& e : ours.entries()) {
@@ -193,7 +191,7 @@ std::vector<std::string> weights_differences(const RunNumbers& reference,
     }
     const auto r = ours.read_floats(e.name), c = theirs.read_floats(e.name),
                s = start.read_floats(e.name);
-    require_input(s.size() == r.size(), "'", reference.start, "' is of another model: ", e.name);
+    require_input(s.size() == r.size(), "'", start.path(), "' is of another model: ", e.name);
     const size_t rows = e.shape.empty() ? 1 : size_t(e.shape[0]),
                  width = rows ? r.size() / rows : 0;
     size_t first = rows, last = 0, count = 0, still = 0;
@@ -225,8 +223,8 @@ int check_losses(const LossOptions& options) {
   if (options.candidate.empty()) throw UsageError("check losses needs a REFERENCE and a CANDIDATE");
   const RunNumbers reference = read_run(options.reference), candidate = read_run(options.candidate);
   std::vector<Step> steps;
-  for (const auto& [step, numbers] : reference.steps)
-    if (const auto c = candidate.steps.find(step); c != candidate.steps.end())
+  for (const auto& [step, numbers] : reference)
+    if (const auto c = candidate.find(step); c != candidate.end())
       steps.push_back({step, numbers, c->second});
   require_input(!steps.empty(), "'", options.reference, "' and '", options.candidate,
                 "' have no step in common");
@@ -237,9 +235,9 @@ int check_losses(const LossOptions& options) {
   const bool equal = first == steps.size();
   std::vector<std::string> differences;
   if (!equal) differences = meanings(steps, first, options);
-  if (!reference.weights.empty() && !candidate.weights.empty())
-    std::ranges::copy(weights_differences(reference, candidate), std::back_inserter(differences));
-  const int64_t ends = candidate.steps.rbegin()->first, wanted = reference.steps.rbegin()->first;
+  std::ranges::copy(weights_differences(options.reference, options.candidate),
+                    std::back_inserter(differences));
+  const int64_t ends = candidate.rbegin()->first, wanted = reference.rbegin()->first;
   Json notes = Json::array();
   if (ends < wanted)
     notes.push_back(str("the candidate ends with step ", ends, ", the reference with ", wanted));

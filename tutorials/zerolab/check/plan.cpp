@@ -25,12 +25,6 @@ namespace zl::cli {
 
 // ---- models ------------------------------------------------------------------------------------
 
-Unit& CheckedModel::unit(const std::string& name) {
-  const auto found = std::ranges::find(units, name, &Unit::name);
-  if (found != units.end()) return *found;
-  return *units.insert(name == "root" ? units.begin() : units.end(), {name, {}});
-}
-
 Unit CheckedModel::all() const {
   Unit all;
   for (const Unit& unit : units)
@@ -46,7 +40,15 @@ CheckedModel::Sizes CheckedModel::sizes(const Unit& unit, int ranks) const {
     sizes.exact += n;
     sizes.rows += n == 0 ? 0 : n / rows * round_up(rows, ranks);
   }
+  sizes.flat = round_up(sizes.exact, ranks);
   return sizes;
+}
+
+const char* CheckedModel::Sizes::padding(int64_t n) const {
+  return n == rows    ? "the first dimension of each parameter is padded, as by fully_shard"
+         : n == exact ? "nothing is padded"
+         : n == flat  ? "a unit is padded as one, as by FSDP1"
+                      : nullptr;
 }
 
 CheckedModel gpt_units(const GptConfig& config) {
@@ -55,7 +57,7 @@ CheckedModel gpt_units(const GptConfig& config) {
 }
 
 CheckedModel read_units(const std::string& path) {
-  static const std::regex row(R"(\s*(\S+)\s+([\dx()[\], ]+)\s+(\S+)\s+(\S+)\s*)");
+  static const std::regex row(R"(\s*([^\s,]+)[\s,]+([\dx()[\], ]+)[\s,]+([^\s,]+)[\s,]+(\S+)\s*)");
   InputText file(path);
   const auto parameters = std::make_shared<std::deque<Parameter>>();
   CheckedModel model{.units = {}, .owner = parameters};
@@ -65,16 +67,14 @@ CheckedModel read_units(const std::string& path) {
       require_input(fine, path, ":", number, ": '", problem...);
     };
     line.resize(std::min({line.find('#'), line.size(), size_t(999)}));
-    if (line.find_first_of(" \t") == line.npos) std::ranges::replace(line, ',', ' ');
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     std::smatch words;
     require_line(std::regex_match(line, words, row), line.substr(0, 80),
                  "' is not name, shape, dtype and unit, such as 'wte.weight 256x32 float32 root'");
     const std::string name = words[1], type = our_type(words[3]);
-    require_line(type == "f32" || type == "bf16" || type == "f16", type,
-                 "' is none of float32, bfloat16 and float16");
-    require_line(model.dtype.empty() || model.dtype == type, name, "' is ", type,
-                 ", those before it are ", model.dtype, "; give one type");
+    const bool one_type = model.dtype.empty() || type == model.dtype;
+    require_line(one_type && (type == "f32" || type == "bf16" || type == "f16"), name, "' is ",
+                 type, "; all must be float32, or all bfloat16, or all float16");
     model.dtype = type;
     // "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar
     std::istringstream numbers(std::regex_replace(words[2].str(), std::regex("\\D"), " "));
@@ -83,10 +83,11 @@ CheckedModel read_units(const std::string& path) {
     for (const int64_t size : sizes) n *= double(size);
     require_line(n <= 0x1p45 && numbers.eof(), name, "' of shape ", words[2].str(),
                  " is too large");
-    model.unit(words[4]).parameters.push_back(
-        &parameters->emplace_back(Parameter{.name = name, .shape = sizes}));
+    auto unit = std::ranges::find(model.units, words[4], &Unit::name);
+    if (unit == model.units.end())
+      unit = model.units.insert(words[4] == "root" ? model.units.begin() : unit, {words[4], {}});
+    unit->parameters.push_back(&parameters->emplace_back(Parameter{.name = name, .shape = sizes}));
   }
-  file.require_complete();
   require_input(!model.units.empty(), "'", path, "' names no parameter");
   return model;
 }
@@ -115,16 +116,7 @@ struct Planner : TrafficCase {
     if (row == plan.calls.end()) row = plan.calls.insert(row, calls);
     row->dtype = type_of(row->purpose), row->sum_only = sums && !row->number();
     row->planned += times;
-    if (std::ranges::find(row->units, of) != row->units.end()) return;
-    row->units.push_back(of);
-    const auto unit = std::ranges::find(model.units, of, &Unit::name);
-    if (unit == model.units.end()) return;
-    const auto [exact, rows] = model.sizes(*unit, ranks);
-    const std::pair<int64_t, const char*> forms[] = {
-        {rows, "the first dimension of each parameter is padded, as by fully_shard"},
-        {exact, "nothing is padded"},
-        {round_up(exact, ranks), "a unit is padded as one, as by FSDP1"}};
-    for (const auto& [size, how] : forms) row->paddings.insert({size / calls.part, how});
+    if (std::ranges::find(row->units, of) == row->units.end()) row->units.push_back(of);
   }
   // DeepSpeed's: of reduce_bucket_size, but an absent key means 5e8.
   void buckets(const char* collective, int64_t sum, int64_t times) {
@@ -182,7 +174,7 @@ void fully_sharded(Planner& p) {
   std::vector<int64_t> sizes;
   for (const Unit& unit : p.model.units) sizes.push_back(p.model.sizes(unit, p.ranks).rows);
   p.unit_calls(options, sizes);
-  const auto [exact, rows] = p.model.sizes(p.model.all(), p.ranks);
+  const auto [exact, rows, flat] = p.model.sizes(p.model.all(), p.ranks);
   if (rows > exact)
     p.plan.note = str("padding: fully_shard pads the first dimension of each parameter for ",
                       p.ranks, " ranks: ", with_commas(rows - exact), " of ", with_commas(rows),
@@ -232,17 +224,13 @@ void deepspeed_3(Planner& p) {
 }  // namespace
 
 TrafficPlan plan_traffic(const TrafficCase& c) {
+  constexpr std::pair<const char*, void (*)(Planner&)> systems[] = {{"torch-ddp", torch_ddp},
+                                                                    {"fsdp2", fully_sharded},
+                                                                    {"deepspeed-3", deepspeed_3},
+                                                                    {"deepspeed", deepspeed_flat},
+                                                                    {"", zerolab_stage}};
   Planner p{c};
-  if (c.system == "torch-ddp")
-    torch_ddp(p);
-  else if (c.system.starts_with("fsdp2"))
-    fully_sharded(p);
-  else if (c.system == "deepspeed-3")
-    deepspeed_3(p);
-  else if (c.system.starts_with("deepspeed"))
-    deepspeed_flat(p);
-  else
-    zerolab_stage(p);
+  std::ranges::find_if(systems, [&](auto& s) { return c.system.starts_with(s.first); })->second(p);
   return p.plan;
 }
 

@@ -146,7 +146,6 @@ class JsonReader {
       if (next != spans.begin() && call.time < std::prev(next)->second.end)
         call.step = std::prev(next)->second.step;
       if (call.rank < 0) call.rank = rank;
-      all.steps.emplace(call.rank, 0);
       const auto type = types_.find(std::max(call.elements, call.out));
       if (type != types_.end() && call.dtype.empty()) call.dtype = type->second;
     }
@@ -202,7 +201,6 @@ Recording read_json_recording(InputText& file, const std::string& path) {
   try {
     return reader.finish(Value::parse(static_cast<std::istream&>(file), keep), path);
   } catch (const Value::exception& e) {
-    file.require_complete();
     throw InputError(str("'", path, "' is no JSON: ", e.what()));
   }
 }
@@ -244,10 +242,8 @@ Recording read_nccl_log(std::istream& text) {
                          type >= 0 && type < std::ssize(types) ? types[type] : "",
                          number(" count ", -1), -1, int(number("[nranks=", 0)), place});
   }
-  for (SeenCall& call : all.calls) {
+  for (SeenCall& call : all.calls)
     if (said.size() == places.size()) call.rank = said[call.rank];
-    all.steps.emplace(call.rank, 0);
-  }
   return all;
 }
 
@@ -259,22 +255,22 @@ Recording read_nccl_log(std::istream& text) {
 InputText::InputText(const std::string& path)
     : std::istream(this), path_(path), file_(gzopen(path.c_str(), "rb")) {
   require_input(file_, "'", path, "' cannot be opened: ", std::strerror(errno));
+  exceptions(badbit);  // so that what underflow() throws comes through
 }
 InputText::~InputText() { gzclose(file_); }
 
 std::streambuf::int_type InputText::underflow() {
   const int read = gzread(file_, text_, sizeof text_);
-  if (read <= 0) return EOF;
-  setg(text_, text_, text_ + read);
-  return std::char_traits<char>::to_int_type(*text_);
-}
-
-void InputText::require_complete() const {
+  if (read > 0) {
+    setg(text_, text_, text_ + read);
+    return std::char_traits<char>::to_int_type(*text_);
+  }
   int code = Z_OK;
   const char* problem = gzerror(file_, &code);
   if (code == Z_ERRNO) problem = std::strerror(errno);
   require_input(code == Z_OK || code == Z_STREAM_END, "'", path_, "' cannot be read to its end (",
                 problem, "): it is cut or damaged; copy it again");
+  return EOF;
 }
 
 std::string_view InputText::ahead() {
@@ -290,25 +286,23 @@ bool is_json(std::string_view text) {
 Recording read_recording(const std::string& path) {
   InputText file(path);
   const std::string_view begin = file.ahead();
-  file.require_complete();
   require_input(!begin.empty(), "'", path, "' is empty");
   require_input(begin[0] != '\x80', "'", path, "' is a pickle; write the flight recorder as JSON, ",
-                "with torch._C._distributed_c10d._dump_nccl_trace_json()");
+                "with _dump_nccl_trace_json() or, on gloo, _dump_fr_trace_json() of ",
+                "torch._C._distributed_c10d");
   const bool json = is_json(begin);
   Recording all = json ? read_json_recording(file, path) : read_nccl_log(file);
-  file.require_complete();
   require_input(json || !all.calls.empty(), "'", path, "' is neither JSON nor a log of NCCL with ",
                 "collectives; for those run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL");
   require_input(!all.calls.empty(), "'", path, "' is a ", all.kind,
                 " without a collective: was the run on one rank, or did the profiler stop before?");
-  for (SeenCall& call : all.calls) complete(call, all.ranks);
+  for (SeenCall& call : all.calls) complete(call, all.ranks), all.steps.emplace(call.rank, 0);
+  for (const SeenCall& call : all.calls) all.ranks = std::max(all.ranks, call.group);
   return all;
 }
 
 std::string our_type(std::string type) {
-  for (const std::string space : {"torch.", "c10::"})
-    if (type.starts_with(space)) type.erase(0, space.size());
-  type = lower(type);
+  type = lower(type.substr(type.find_last_of(".:") + 1));  // "torch.", "c10::"
   static const std::map<std::string, std::string> names = {
       {"float", "f32"},        {"float32", "f32"}, {"fp32", "f32"},    {"half", "f16"},
       {"float16", "f16"},      {"fp16", "f16"},    {"double", "f64"},  {"float64", "f64"},

@@ -33,15 +33,14 @@ struct Recording {
   std::set<std::string> notes;  // what a reader must know, one sentence each
 };
 
-// A file as text, unpacked on the way if it is gzip. Memory does not grow with the file.
+// A file as text, unpacked on the way if it is gzip. Memory does not grow with the file. Reading
+// throws InputError if the file cannot be read to its end, such as a gzip that is cut.
 class InputText : private std::streambuf, public std::istream {
  public:
   explicit InputText(const std::string& path);  // throws InputError
   ~InputText() override;
   // How the rest of the file begins, without taking it; "": at its end.
   std::string_view ahead();
-  // Throws InputError if the file could not be read to its end, such as a gzip that is cut.
-  void require_complete() const;
 
  private:
   std::streambuf::int_type underflow() override;

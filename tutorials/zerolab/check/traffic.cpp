@@ -21,54 +21,50 @@ struct TrafficOptions : RunOptions {
   int steps = 0;
 };
 
-struct RankSteps {
-  bool marked;  // by the file
-  std::vector<std::vector<SeenCall>> steps;
-};
 struct Run {
-  std::map<int, RankSteps> ranks;
+  std::map<int, std::vector<std::vector<SeenCall>>> ranks;  // of each step
   std::set<std::string> formats, notes;
 };
 
 // Adds the ranks of a file; the `place`-th one, if it does not name its rank. Without marks it
-// holds
-// --steps of equal length.
+// holds --steps of equal length.
 void read_file(const TrafficOptions& options, const std::string& path, int place, Run& run) {
   const int ranks = *options.ranks;
   Recording file = read_recording(path);
   run.formats.insert(file.kind);
   run.notes.merge(file.notes);
-  for (const SeenCall& call : file.calls) file.ranks = std::max(file.ranks, call.group);
   const bool fewer = file.ranks == 0 || (file.ranks < ranks && options.as == "hsdp");
   require_input(fewer || file.ranks == ranks, "'", path, "' is of a run of ",
                 plural(file.ranks, "rank"), ", but --ranks says ", ranks);
   for (const auto& [rank, marked] : file.steps) {
     const int of = rank < 0 ? place : rank;
-    std::vector<SeenCall> calls;
-    for (const SeenCall& call : file.calls)
-      if (call.rank == rank) calls.push_back(call);
-    const size_t steps = size_t(std::max({1, marked, options.steps}));
-    RankSteps each{marked > 0, {steps, std::vector<SeenCall>()}};
-    require_input(!each.marked || int(steps) == marked, "the file marks ", plural(marked, "step"),
+    const int64_t steps = std::max({1, marked, options.steps}),
+                  n = std::ranges::count(file.calls, rank, &SeenCall::rank);
+    require_input(marked == 0 || steps == marked, "the file marks ", plural(marked, "step"),
                   ", but --steps says ", options.steps, "; leave it out");
-    require_input(calls.size() >= steps || each.marked, "the file has ",
-                  plural(std::ssize(calls), "call"), ", fewer than --steps ", steps);
-    for (size_t i = 0; i < calls.size(); ++i) {
-      const size_t step = each.marked ? size_t(calls[i].step) : i * steps / calls.size();
-      if (step < steps)
-        each.steps[step].push_back(calls[i]);
+    require_input(n >= steps || marked > 0, "the file has ", plural(n, "call"),
+                  ", fewer than --steps ", steps);
+    std::vector<std::vector<SeenCall>> each(static_cast<size_t>(steps));
+    int64_t i = 0;
+    for (const SeenCall& call : file.calls) {
+      if (call.rank != rank) continue;
+      const int64_t step = marked > 0 ? call.step : i++ * steps / n;
+      if (step >= 0)
+        each[size_t(step)].push_back(call);
       else
         run.notes.insert("calls outside the marked steps are not counted");
     }
     if (marked + options.steps == 0)
-      run.notes.insert("the file marks no steps: all of it is one (--steps K for K)");
+      run.notes.insert("the file marks no steps: all of it is one; if it holds K, add --steps K");
     require_input(of < ranks && run.ranks.emplace(of, each).second, "'", path, "' is of rank ", of,
                   "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
   }
 }
 
+constexpr const char* kNumbers[] = {"/calls", "/planned_calls", "/elements", "/planned_elements"};
+
 // Compares each step of each rank. A difference that not all of them have says how many do.
-Json compare_all(const TrafficOptions& options, TrafficCase& c) {
+Json compare_all(const TrafficOptions& options, const TrafficCase& c) {
   Run run;
   for (const std::string& path : options.files)
     read_file(options, path, int(&path - options.files.data()), run);
@@ -76,21 +72,18 @@ Json compare_all(const TrafficOptions& options, TrafficCase& c) {
   Json rows, differences = Json::array();
   int64_t steps = 0;
   for (const auto& [rank, each] : run.ranks)
-    for (const auto& step : each.steps) {
-      c.marked = each.marked;
+    for (const auto& step : each) {
       TrafficVerdict verdict = compare_traffic(c, step);
       run.notes.merge(verdict.notes);
       for (const Difference& d : verdict.differences) ++found[d];
       ++steps;
       if (rank != run.ranks.begin()->first) continue;
       rows = Json::array();  // of the last step of the first rank
-      for (const auto& [of, r] : verdict.rows)
-        rows.push_back({{"collective", of.first},
-                        {"purpose", of.second},
-                        {"calls", r[0]},
-                        {"planned_calls", r[1]},
-                        {"elements", r[2]},
-                        {"planned_elements", r[3]}});
+      for (const auto& [of, numbers] : verdict.rows) {
+        rows.push_back({{"collective", of.first}, {"purpose", of.second}});
+        for (size_t i = 0; i < numbers.size(); ++i)
+          rows.back()[Json::json_pointer(kNumbers[i])] = numbers[i];
+      }
     }
   for (const auto& [d, times] : found) {
     const std::string only = times < steps ? str(" (", times, " of ", steps, " steps)") : "";
@@ -126,16 +119,14 @@ int check_traffic(TrafficOptions& options) {
                                       : read_units(options.units),
                 options.as, loaded.config, *options.ranks};
   const Json document = compare_all(options, c);
-  const auto count = [](const Json& value) { return with_commas(value); };
+  std::vector<Column<Json>> columns = {{"collective", "/collective", as_is<Json>},
+                                       {"purpose", "/purpose", as_is<Json>}};
+  for (const char* at : kNumbers)
+    columns.push_back({at[1] == 'p' ? "planned" : at + 1, at,
+                       [](const Json& value) { return with_commas(value); }});
   return print_comparison(document, options.json,
                           str("a step of a rank, beside ", options.as, "\n") +
-                              table_text<Json>(document["traffic_per_step"],
-                                               {{"collective", "/collective", as_is<Json>},
-                                                {"purpose", "/purpose", as_is<Json>},
-                                                {"calls", "/calls", count},
-                                                {"planned", "/planned_calls", count},
-                                                {"elements", "/elements", count},
-                                                {"planned", "/planned_elements", count}}),
+                              table_text(document["traffic_per_step"], columns),
                           document["ok"] ? "as planned\n" : "not as planned\n");
 }
 

@@ -27,12 +27,12 @@ struct CheckedModel {
   // A linear weight may be (in, out), as in Hugging Face's GPT-2, or (out, in), as in nn.Linear.
   bool either_layout = false, transposed = false;
 
-  Unit& unit(const std::string& name);  // adds it if it is not there
-  Unit all() const;                     // of all parameters
-  // [n] What a unit may have: without padding; with the first dimension of each parameter padded to
-  // a multiple of the ranks, as fully_shard does.
+  Unit all() const;  // of all parameters
+  // [n] A unit without padding; with the first dimension of each parameter padded to a multiple of
+  // the ranks, as fully_shard does; padded as one, as by FSDP1.
   struct Sizes {
-    int64_t exact = 0, rows = 0;
+    int64_t exact = 0, rows = 0, flat = 0;
+    const char* padding(int64_t n) const;  // how one of n elements is padded; null: none is
   };
   Sizes sizes(const Unit& unit, int ranks) const;
 };
@@ -52,14 +52,12 @@ struct PlannedCalls {      // of a step, that are alike
   // order in which gradients are ready.
   bool sum_only = false;
   std::vector<std::string> units = {};
-  std::map<int64_t, std::string> paddings = {};  // [n] sizes that differ by padding only, and how
-  int64_t planned = 0, made = 0;                 // made: by the run
-  bool named = false;                            // that the two differ
+  int64_t planned = 0, made = 0;  // made: by the run
+  bool named = false;             // that the two differ
 
   bool is(const std::string& which, Purpose what) const {
     return collective == which && purpose == what;
   }
-  bool has_size(int64_t n) const { return n == elements || paddings.contains(n); }
   bool number() const { return purpose == Purpose::norm || purpose == Purpose::loss; }
   bool differs() const { return !named && made != planned; }
   int64_t missing() const { return planned - made; }
@@ -76,7 +74,6 @@ struct TrafficCase {
   std::string system;  // of kSystems
   const Config& config;
   int ranks;
-  bool marked = false;  // the file marks its steps
 };
 struct TrafficPlan {
   std::vector<PlannedCalls> calls = {};
