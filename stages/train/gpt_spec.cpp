@@ -3,9 +3,8 @@
 namespace zl {
 
 GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window, Recompute recompute,
-                         int64_t checkpoints) {
-  GptTrainingSpec spec;
-  spec.model = model;
+                         int64_t checkpoints, const TrainingSpec& others) {
+  GptTrainingSpec spec{others, model};
   spec.window = window ? window : model.block_size;
   require_input(spec.window <= model.block_size, "a window of ", spec.window,
                 " tokens does not fit block-size ", model.block_size);

@@ -13,9 +13,10 @@ struct GptTrainingSpec : TrainingSpec {
 };
 
 // The model's part of a spec: make_model and the rows, sequences of `window` tokens (0:
-// block_size). `recompute` and `checkpoints`: as Gpt's constructor takes them. Throws InputError if
-// the rows do not fit the model.
+// block_size). `recompute` and `checkpoints`: as Gpt's constructor takes them; `others`: the other
+// parts. Throws InputError if the rows do not fit the model.
 GptTrainingSpec gpt_spec(const GptConfig& model, int64_t window = 0,
-                         Recompute recompute = Recompute::selective, int64_t checkpoints = 0);
+                         Recompute recompute = Recompute::selective, int64_t checkpoints = 0,
+                         const TrainingSpec& others = {});
 
 }  // namespace zl

@@ -6,7 +6,7 @@
 
 #include "tests/zerolab/command.h"
 #include "tutorials/zerolab/cli/failure.h"
-#include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
@@ -71,6 +71,9 @@ TEST_CASE("a real number is finite and not negative, a rate and a time have unit
               "100 0MB/s -1MB/s MB/s 100MB/h '100 MB/s' fast 100/s 1e30GB/s inf");
   check_reads(read_time, "0=0 50us=50e-6 2ms=2e-3 1.5s=1.5 7ns=7e-9 0us=0 3600s=3600 0.5ms=5e-4",
               "50 us -1us '50 us' 2h 3601s 1e400s soon");
+  // Milliseconds, rounded up: 0 would mean that there is no limit.
+  check_reads([](const std::string& text) { return read_seconds(text).count(); },
+              "0=0 0.3=300 0.0001=1 60=60000 1e6=1e9", "1000001 -1 1s soon");
 }
 
 TEST_CASE("a mistyped word finds its neighbour, a strange one nothing", "[zerolab]") {

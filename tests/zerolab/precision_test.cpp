@@ -261,7 +261,7 @@ TEST_CASE("a disk that is too small for all ranks ends the run before it starts"
                               "--set zero_optimization.offload_optimizer.nvme_path=/proc");
     CHECK(run.code == 2);
     check_says(run.err, {"(114688 bytes) of disk space per rank", "(344064 bytes) on 3 ranks",
-                         "/proc has 0 B", "nothing was started"});
+                         "/proc still has 0 B", "nothing was started"});
     CHECK_FALSE(contains(run.err, "step 1"));
   }
 }

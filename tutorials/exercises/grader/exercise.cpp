@@ -10,7 +10,7 @@
 #include "tensor/io/small_file.h"
 #include "tensor/random.h"
 #include "tutorials/exercises/grader/child_process.h"
-#include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/version.h"
 
 namespace zl::exercises {

@@ -128,7 +128,7 @@ int bench_comm(CommOptions options) {
   TrainingSpec spec;
   spec.ranks = process ? process->size : options.ranks.value_or(kCommRanks);
   spec.ordered_sums = !options.unordered;
-  spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
+  spec.rank_options.timeout = options.spec.rank_options.timeout;
   const DeviceChoice device = choose_device(options, options.dtype, spec.ranks, process);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
   check(options, backend, process ? process->local_size : spec.ranks, device.on_gpus());

@@ -310,10 +310,9 @@ int bench_machine(MachineOptions options) {
   }
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
-  OutputFile file(options.save, "", options.force);
+  const OutputFile file(options.save, "", options.force);
   const std::string text = machine_json(Description(options).measure());
   file.write_text(text);
-  file.commit();
   const Json machine = Json::parse(text);
   const std::string& name = options.save;
   Json report{{"schema", 1}, {"command", "bench machine"}, {"ok", true}, {"saved", name}};

@@ -7,7 +7,6 @@
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/cli/progress.h"
-#include "tutorials/zerolab/run/preflight.h"
 
 namespace zl::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tensor/io/safetensors.h"
 #include "tutorials/zerolab/check/commands.h"
-#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/report/run_json.h"
@@ -72,7 +72,7 @@ int golden(RunOptions& options) {
   write_files({{folder.file("tokens.bin"), token_bytes(data)}}, Existing::keep);
   Metrics metrics(folder.file("metrics.jsonl"), false);
   const auto save = [&](Trainer& t, const char* name) {
-    save_weights(t, t.comm().rank() == 0 ? folder.file(name) : "", false);
+    save_weights(t, t.comm().rank() == 0 ? folder.file(name) : "");
   };
   const TrainingResult result = run_training(
       setup.spec, {.at_start = [&](Trainer& t) { save(t, "init.safetensors"); },

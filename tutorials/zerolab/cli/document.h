@@ -1,4 +1,5 @@
-// JSON documents as text for people. Templates, so that the JSON library stays out of headers.
+// JSON documents as all commands print them, and as text for people. Templates, so that the JSON
+// library stays out of headers.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +10,53 @@
 
 #include "tensor/error.h"
 #include "tensor/memory.h"
-#include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
-#include "tutorials/zerolab/cli/text_table.h"
 
 namespace zl::cli {
+
+// Bytes that are not UTF-8, as file names may have them, become U+FFFD.
+template <class Json>
+std::string json_text(const Json& document) {
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+template <class Json>
+void print_json(const Json& document) {
+  std::fputs(json_text(document).c_str(), stdout);
+}
+
+// A table of text: the first columns are aligned left, the others right.
+class TextTable {
+ public:
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void line() { rows_.push_back({}); }  // an empty line
+
+  std::string text(size_t left = 1) const {
+    std::vector<size_t> widths;
+    for (const auto& cells : rows_) {
+      widths.resize(std::max(widths.size(), cells.size()));
+      for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], columns(cells[i]));
+    }
+    std::string all;
+    for (const auto& cells : rows_) {
+      for (size_t i = 0; i < cells.size(); ++i) {
+        const std::string pad(widths[i] - columns(cells[i]), ' ');
+        all += i < left ? "  " + cells[i] + pad : "  " + pad + cells[i];
+      }
+      all.erase(all.find_last_not_of(' ') + 1);
+      all += "\n";
+    }
+    return all;
+  }
+
+ private:
+  // Characters of UTF-8 text, each one column wide.
+  static size_t columns(const std::string& text) {
+    return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+  }
+  std::vector<std::vector<std::string>> rows_;
+};
 
 // "next_window" → "next window"; the value has the unit of "copy_bytes_per_second": "copy".
 inline std::string words_of(std::string key) {

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "tutorials/zerolab/cli/parse_error.h"
+
 namespace zl::cli {
 
 Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
@@ -21,10 +23,7 @@ std::string read_name(const std::string& text) {
   return text;
 }
 
-std::string Flags::command() const {
-  const CLI::App* parent = command_.get_parent();
-  return (parent->get_parent() ? parent->get_name() + " " : "") + command_.get_name();
-}
+std::string Flags::command() const { return path_of(command_); }
 
 void Flags::value(const std::string& flag, const std::string& type, const std::string& help,
                   const Read& read, Takes takes) {

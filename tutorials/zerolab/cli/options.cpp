@@ -7,7 +7,7 @@
 #include "nn/gpt.h"
 #include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
-#include "tutorials/zerolab/cli/nearest.h"
+#include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::cli {
@@ -64,13 +64,6 @@ std::string read_setting(const std::string& text) {
   return text;
 }
 
-double read_timeout(const std::string& text) {
-  const double seconds = read_real(text);
-  require_input(seconds == 0 || (seconds >= 0.001 && seconds <= 1e6), "'", text,
-                "' is not within 0.001 to 1e6 seconds, nor 0");
-  return seconds;
-}
-
 void add_run(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Run";
@@ -101,7 +94,7 @@ void add_ranks(Shared add) {
   RunOptions& o = add.o;
   add.heading = "Ranks";
   add(runs | step | comm, "--ranks", "N", o.ranks,
-      count_within(1, 64, "; 'zerolab plan' takes more"),
+      count_within(1, 64, "; 'zerolab plan' takes more ranks, because it runs none"),
       "number of ranks, 1 to 64, threads of this process (train: 1, else 4)");
   add(all & ~plan, "--device", "WHERE", o.device, read_device,
       "cpu, cuda, or auto: GPUs if there are any, else the CPU (default auto)\f"
@@ -110,17 +103,17 @@ void add_ranks(Shared add) {
       word<RunOptions::BackendWish>({"auto", "threads", "nccl", "mpi"}),
       "how ranks communicate: threads, nccl, mpi or auto (default auto)\f"
       "auto: threads, unless mpirun, srun, torchrun or zerolab launch started processes");
-  add(models, "--device-memory", "SIZE", o.device_memory, read_size,
+  add(models, "--device-memory", "SIZE", o.spec.device_memory, read_size,
       "memory limit of each rank, such as 64MiB; beyond it: exit code 3");
-  add(models | more, "--host-memory", "SIZE", o.host_memory, read_size,
+  add(models | more, "--host-memory", "SIZE", o.spec.host_memory, read_size,
       "the same for host memory, which offload_optimizer and offload_param use");
   add((runs | step | kernels) | more, "--tf32", o.tf32,
       "on GPUs, multiply fp32 matrices with inputs rounded to TF32 (10 bits): faster");
   add(models | kernels | more, "--threads", "N", o.threads, count_within(1, kMostComputeThreads),
       "on the CPU, compute each rank's kernels on N threads, with the same bits (default 1)");
-  add(runs | step | more, "--check", o.check,
+  add(runs | step | more, "--check", o.spec.check_calls,
       "processes compare their collectives in every step, not only in the first two");
-  add(runs | step | comm | more, "--timeout", "S", o.timeout, read_timeout,
+  add(runs | step | comm | more, "--timeout", "S", o.spec.rank_options.timeout, read_seconds,
       "seconds that a rank waits for the others; 0: no limit (default 60)");
   add(runs | plan | more, "--ranks-per-node", "X", o.source.ranks_per_node,
       count_within(1, 1 << 20),
@@ -129,9 +122,9 @@ void add_ranks(Shared add) {
   add(runs | plan | more, "--replicas", "R", o.source.replicas, count_within(1, 1 << 20),
       "for hsdp: R groups of ranks, each with all of the state (default: one per node)");
   add.heading = "Simulated link, for ranks that are threads on the CPU";
-  add(runs | more, "--link-bandwidth", "RATE", o.link.bandwidth, read_rate,
+  add(runs | more, "--link-bandwidth", "RATE", o.spec.link.bandwidth, read_rate,
       "no rank sends faster than this, such as 100MB/s or 10Gbit/s (default: no limit)");
-  add(runs | more, "--link-latency", "TIME", o.link.latency, read_time,
+  add(runs | more, "--link-latency", "TIME", o.spec.link.latency, read_time,
       "each call takes at least this long, such as 50us or 2ms (default 0)");
 }
 
@@ -155,14 +148,14 @@ void add_model_and_data(Shared add) {
   add.key(runs, "--data", "FILE", "zerolab.data", read_name,
           "text, or tokens if it ends in .bin (default: a text of zerolab's)\f"
           "A quoted pattern means several files");
-  add(runs, "--eval-every", "N", o.eval_every, count_within(),
+  add(runs, "--eval-every", "N", o.spec.eval_every, count_within(),
       "hold out the last tenth of the data; print its loss every N steps");
   add(runs | more, "--shuffle", o.shuffle, "read the sequences in an order that --seed decides");
 }
 
 void add_checkpoints_and_output(Shared add) {
   RunOptions& o = add.o;
-  CheckpointOptions& c = o.checkpoint;
+  CheckpointOptions& c = o.spec.checkpoint;
   add.heading = "Checkpoints";
   add(train | plan, "--save-every", "K", c.save_every, count_within(),
       "save a checkpoint every K steps, and after the last one");
@@ -222,13 +215,7 @@ std::string variants_help() {
 }
 
 std::vector<std::string> comma_list(std::string_view text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text)
-    if (c == ',')
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  return parts;
+  return CLI::detail::split(std::string(text), ',');
 }
 
 size_t choose(const std::string& text, const std::vector<std::string>& words) {
@@ -286,14 +273,15 @@ bool RunOptions::given(std::string_view flag) const {
 
 void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
                          bool machine) {
-  bool nodes = machine, replicas = false;
-  for (const StageKind stage : stages) {
-    replicas |= file_of(stage).groups == VariantGroups::replicas;
-    nodes |= file_of(stage).groups != VariantGroups::none;
-  }
-  if (source.replicas > 0 && !replicas)
+  const auto any = [&](std::initializer_list<VariantGroups> groups) {
+    return std::ranges::any_of(stages, [&](StageKind stage) {
+      return std::ranges::count(groups, file_of(stage).groups) > 0;
+    });
+  };
+  if (source.replicas > 0 && !any({VariantGroups::replicas}))
     throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");
-  if (source.ranks_per_node > 0 && !nodes)
+  if (source.ranks_per_node > 0 && !machine &&
+      !any({VariantGroups::replicas, VariantGroups::nodes}))
     throw UsageError(
         "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none is selected; "
         "leave it out");

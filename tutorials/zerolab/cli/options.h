@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "dist/lane/lane.h"
-#include "stages/checkpoint/checkpoint.h"
 #include "stages/deepspeed/config.h"
 #include "stages/stage.h"
+#include "stages/train/trainer.h"
 #include "stages/variants/presets.h"
 #include "tutorials/zerolab/cli/flags.h"
 
@@ -21,25 +20,21 @@ struct RunOptions {
   std::string command;  // "train"
   ConfigSource source;  // its ranks are set later
   std::optional<int> ranks;
-  int64_t device_memory = 0, host_memory = 0;  // [B] per rank; 0: no limit
-  double timeout = 60;                         // [s]; 0: none
-  Link link;                                   // simulated, if a flag asks for it
+  // What flags alone decide: limits, timeout, link, check, evaluations, checkpoints; their folders
+  // come from complete_checkpoint_flags() of run/run_folder.h.
+  TrainingSpec spec;
   enum class DeviceWish { automatic, cpu, cuda, reference };
   DeviceWish device = DeviceWish::automatic;
   bool tf32 = false;
   int threads = 1;  // compute threads of each rank
   enum class BackendWish { automatic, threads, nccl, mpi };
   BackendWish backend = BackendWish::automatic;
-  bool check = false;  // compare the calls of all steps
 
   std::optional<int64_t> n_layer, n_head, n_embd, block_size, vocab_size;
   std::string init_from;
 
   bool shuffle = false;
-  int64_t eval_every = 0;  // steps; 0: never
-
   std::string out, trace;             // "": none
-  CheckpointOptions checkpoint;       // folders: complete_checkpoint_flags() of run/run_folder.h
   std::optional<std::string> resume;  // "": the folder of --out
   bool json = false, quiet = false;
 

@@ -1,13 +1,5 @@
 #include "tutorials/zerolab/cli/output_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-
 #include "tensor/error.h"
 #include "tensor/io/file_calls.h"
 
@@ -46,42 +38,30 @@ OutputFile::OutputFile(const std::string& path, const std::string& in, bool forc
     : path_(path), force_(force) {
   require_output_file(path, in, force);
   std::error_code error;
-  if (force && fs::is_symlink(path, error)) path_ = fs::canonical(path, error);
+  if (fs::is_symlink(path, error)) path_ = fs::canonical(path, error);
   if (error) path_ = path;
-  temporary_ = temporary_beside(path_);
-  write([](const std::string& temporary) { PendingFile{temporary}; });
+  PendingFile{path_};
 }
 
-OutputFile::~OutputFile() { unlink(temporary_.c_str()); }
-
 void OutputFile::write(const std::function<void(const std::string&)>& writer) const {
+  std::error_code error;
+  const fs::file_status old = fs::status(path_, error);
+  if (!force_) WrittenFile(system_file_calls(), path_, O_WRONLY | O_CREAT | O_EXCL);
   try {
-    writer(temporary_);
-  } catch (const OutputError& e) {
-    std::string text = e.what();
-    if (const size_t at = text.find(temporary_); at != std::string::npos)
-      text.replace(at, temporary_.size(), path_);
-    throw OutputError(text);
+    writer(path_);
+  } catch (...) {
+    if (!force_) fs::remove(path_, error);
+    throw;
   }
+  if (force_ && fs::exists(old)) fs::permissions(path_, old.permissions(), error);
 }
 
 void OutputFile::write_text(const std::string& text) const {
-  write([&](const std::string& temporary) {
-    PendingFile file(temporary);
+  write([&](const std::string& path) {
+    PendingFile file(path);
     file.write(text.data(), text.size());
     file.commit();
   });
-}
-
-void OutputFile::commit() {
-  struct stat old = {};
-  const char *from = temporary_.c_str(), *to = path_.c_str();
-  if (force_ && stat(to, &old) == 0) chmod(from, old.st_mode & 07777);
-  int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, force_ ? 0 : RENAME_NOREPLACE);
-  if (failed != 0 && errno == EINVAL) failed = link(from, to);  // an old or remote file system
-  if (failed == 0) return;
-  throw OutputError(str("'", path_, "' cannot be written: ", std::strerror(errno),
-                        errno == EEXIST ? "; another program wrote it meanwhile" : ""));
 }
 
 }  // namespace zl::cli

@@ -17,27 +17,21 @@ std::filesystem::path resolved_path(const std::string& path);
 // The same file, under whatever names, also if it does not exist yet.
 bool same_file(const std::string& a, const std::string& b);
 
-// The file is made under a temporary name in the same folder, and commit() gives it its name.
-// Without commit() nothing stays. A file of that name that appeared meanwhile is kept, and commit()
-// throws OutputError, unless `force` was given. Then a symbolic link stays a link and its target is
-// replaced, and the new file has the mode of the old one.
+// Unless `force` was given, write() takes the name first: a file that appeared since the
+// constructor is kept, and it throws OutputError. With `force` a symbolic link stays a link and its
+// target is replaced, and the new file has the mode of the old one.
 class OutputFile {
  public:
   // Checks as require_output_file(), and that the folder can be written to.
   OutputFile(const std::string& path, const std::string& in, bool force);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
-  // `writer` writes the file of the name that it gets. Its OutputErrors name this file instead.
-  void write(const std::function<void(const std::string& temporary)>& writer) const;
+  // `writer` writes the file of the name that it gets, completely or not at all.
+  void write(const std::function<void(const std::string& path)>& writer) const;
   void write_text(const std::string& text) const;
-  void commit();
 
  private:
   std::string path_;  // of the file itself, links resolved
   const bool force_;
-  std::string temporary_;
 };
 
 }  // namespace zl::cli

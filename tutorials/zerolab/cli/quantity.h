@@ -8,11 +8,13 @@
 
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include "tensor/error.h"
 
@@ -29,7 +31,7 @@ struct NumberUnit {
 // that ends with `wrong`, such as "is not a size", if the text is something else, or the number is
 // not within `least` and `most`.
 inline long double read_scaled(std::string_view text, std::span<const NumberUnit> units,
-                               const char* wrong, long double least = 0,
+                               std::string_view wrong, long double least = 0,
                                long double most = std::numeric_limits<long double>::infinity()) {
   const char* const last = text.data() + text.size();
   long double value = 0;
@@ -47,26 +49,26 @@ inline long double read_scaled(std::string_view text, std::span<const NumberUnit
 }
 
 // A whole number between `least` and `most`: "100", "5e8", "7.5e9", "500M". K, M, G (or B) and T
-// are powers of 1,000. `beyond`: what the message of a larger one ends with.
-inline int64_t read_count(std::string_view text, int64_t least = 0,
-                          int64_t most = std::numeric_limits<int64_t>::max(),
-                          const char* beyond = "") {
-  const char* const wrong = most < 10'000
-                                ? "is not a count; write one whole number such as 4"
-                                : "is not a count; write one whole number such as 100, 5e8 or 500M";
+// are powers of 1,000. `advice`: what the message ends with.
+template <class Number = int64_t>
+Number read_count(std::string_view text, std::type_identity_t<Number> least = 0,
+                  std::type_identity_t<Number> most = std::numeric_limits<Number>::max(),
+                  const char* advice = "") {
   constexpr NumberUnit units[] = {{"", 1},     {"K", 1e3L}, {"k", 1e3L}, {"M", 1e6L},
                                   {"G", 1e9L}, {"B", 1e9L}, {"T", 1e12L}};
-  const long double value = read_scaled(text, units, wrong);
-  require_input(value <= most, "'", text, "' is too large; it must be at most ", most, beyond);
+  const bool open = most == Number(std::numeric_limits<int64_t>::max());
+  const std::string wrong =
+      str("is not a whole number from ", least, open ? str(" up") : str(" to ", most),
+          most < 10'000 ? ", such as 4" : ", such as 100, 5e8 or 500M", advice);
+  const long double value = read_scaled(text, units, wrong, least, most);
   require_input(value == std::floor(value), "'", text, "' ", wrong);
-  require_input(value >= least, "'", text, "' is too small; it must be at least ", least);
-  return int64_t(value);
+  return Number(value);
 }
 
 // Reads such a count, for Flags::add.
 inline auto count_within(int64_t least = 1, int64_t most = std::numeric_limits<int64_t>::max(),
-                         const char* beyond = "") {
-  return [=](const std::string& text) { return read_count(text, least, most, beyond); };
+                         const char* advice = "") {
+  return [=](const std::string& text) { return read_count(text, least, most, advice); };
 }
 
 inline constexpr NumberUnit kByteUnits[] = {
@@ -105,12 +107,14 @@ inline double read_real(std::string_view text) {
       read_scaled(text, units, "is not a number from 0 up", 0, std::numeric_limits<double>::max()));
 }
 
-// A seed: a whole number up to 2^64 - 1, or a count.
-inline uint64_t read_seed(std::string_view text) {
-  uint64_t seed = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, seed);
-  return error == std::errc() && end == last ? seed : uint64_t(read_count(text));
+// Seconds up to 1e6, as milliseconds, rounded up.
+inline std::chrono::milliseconds read_seconds(std::string_view text) {
+  constexpr NumberUnit units[] = {{"", 1000}};
+  constexpr const char* wrong = "is not a number of seconds from 0 to 1e6";
+  return std::chrono::milliseconds(int64_t(std::ceil(read_scaled(text, units, wrong, 0, 1e9L))));
 }
+
+// A seed: a count up to 2^64 - 1.
+inline uint64_t read_seed(std::string_view text) { return read_count<uint64_t>(text); }
 
 }  // namespace zl::cli

@@ -9,7 +9,6 @@
 #include "stages/checkpoint/load.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
-#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
 
@@ -95,9 +94,7 @@ int verify(const CheckpointCommand& command) {
   Progress progress(std::ssize(all), command.quiet);
   for (const auto& [step, path] : all) {
     progress.item(path);
-    auto problems = verify_checkpoint(path, [](int64_t, int64_t) {
-      if (interrupt_requested()) throw Interrupted();
-    });
+    auto problems = verify_checkpoint(path, [](int64_t, int64_t) { end_if_interrupted(); });
     progress.clear();
     json["checkpoints"].push_back({{"folder", path}, {"problems", problems}});
     if (problems.empty())
@@ -121,12 +118,9 @@ void add_checkpoint(CLI::App& app, Invocation& invocation) {
   checkpoint.require_subcommand(1);
   const auto add = [&](const std::string& word, const char* help,
                        int (*run)(const CheckpointCommand&)) {
-    Flags flags(checkpoint, invocation, word, help, [run, word] {
-      if (command.folder.empty())
-        throw UsageError("which folder? write: zerolab checkpoint " + word + " DIR");
-      return run(command);
-    });
+    Flags flags(checkpoint, invocation, word, help, [run] { return run(command); });
     flags.name("DIR", "", "a checkpoint, or a folder of checkpoints", command.folder);
+    flags.required("DIR");
     flags.toggle("--json", "print one JSON document instead of text", command.json);
     if (word == "verify") flags.toggle("-q,--quiet", "no progress", command.quiet);
     flags.footer(kCheckpointFooter);

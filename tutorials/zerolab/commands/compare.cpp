@@ -8,7 +8,6 @@
 #include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_page.h"
-#include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
 
 namespace zl::cli {

@@ -86,7 +86,6 @@ Json document_of(const char* command, const ConfigOptions& options,
 }
 
 int check(const ConfigOptions& options) {
-  if (options.file.empty()) throw UsageError("which file? write: zerolab config check FILE");
   auto findings = load(options).findings;
   if (options.strict)
     for (ConfigFinding& f : findings)
@@ -133,10 +132,8 @@ int explain(const ConfigOptions& options) {
 
 void add_common(Flags& flags, ConfigOptions& options, const char* file) {
   flags.name("FILE", "", file, options.file);
-  flags.add(
-      "--ranks", "N", options.ranks,
-      [](const std::string& text) { return read_count(text, 1, 4096); },
-      "number of ranks, for the batch sizes: up to 4096 (default 4)");
+  flags.add("--ranks", "N", options.ranks, count_within(1, 4096),
+            "number of ranks, for the batch sizes: up to 4096 (default 4)");
   flags.value(
       "--set", "KEY=VALUE", "one setting; may be given several times",
       [&](const auto& text) { options.sets.push_back(text); }, Flags::Takes::several);
@@ -152,6 +149,7 @@ void add_config(CLI::App& app, Invocation& invocation) {
   Flags flags(config, invocation, "check", "find errors in a file, and keys without effect",
               [] { return check(checked); });
   add_common(flags, checked, "a DeepSpeed JSON file");
+  flags.required("FILE");
   flags.toggle("--strict", "warnings count as errors", checked.strict);
   flags.footer(kCheckFooter);
 

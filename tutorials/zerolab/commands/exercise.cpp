@@ -8,12 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/io/small_file.h"
+#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
-#include "tutorials/zerolab/cli/json_output.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/quantity.h"
-#include "tutorials/zerolab/cli/text_table.h"
 
 namespace zl::cli {
 namespace {
@@ -76,11 +75,10 @@ int start(const ExerciseCommand& command) {
   if (!fs::is_directory(folder, error) && !fs::create_directory(folder, error) && error)
     throw OutputError(
         str("the folder '", command.folder, "' cannot be created: ", error.message()));
-  OutputFile task_out(task, "", false), file_out(file, "", false);
-  task_out.write_text(read_small_file(from + "task.md", kExerciseFile));
+  const OutputFile task_out(task, "", false), file_out(file, "", false);
+  const std::string task_text = read_small_file(from + "task.md", kExerciseFile);
   file_out.write_text(read_small_file(from + "start.cpp", kExerciseFile));
-  task_out.commit();
-  file_out.commit();
+  task_out.write_text(task_text);
   const std::string next =
       exercise_command("check " + two_digits(exercise) + " " + shell_word(command.folder));
   std::printf("%s\n  %s  the task: read it first\n  %s  the file to complete\nnext: %s\n",

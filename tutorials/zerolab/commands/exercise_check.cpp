@@ -11,6 +11,7 @@
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/options.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
@@ -103,10 +104,7 @@ std::string next_command(const CheckCommand& command, const Exercise& exercise) 
 }
 
 void write_file(const std::string& path, const std::string& text, bool force) {
-  if (path.empty()) return;
-  OutputFile file(path, "", force);
-  file.write_text(text);
-  file.commit();
+  if (!path.empty()) OutputFile(path, "", force).write_text(text);
 }
 
 int check_one(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
@@ -214,12 +212,12 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
   flags.name("NN", "", "number or name of the exercise, such as 05", command->which);
   flags.name("FILE", "", "the file to grade (default: NN_name.cpp in this folder)", command->file);
   flags.name("--student", "ID", "sizes, ranks and data of this student", command->student);
-  flags.value("--device", "WHERE", "where the checks compute: cpu or cuda (default cpu)",
-              [command](const auto& text) {
-                require_input(text == "cpu" || text == "cuda", "'", text,
-                              "' is neither cpu nor cuda");
-                command->device = text;
-              });
+  flags.add(
+      "--device", "WHERE", command->device,
+      [](const std::string& text) {
+        return choose(text, {"cpu", "cuda"}), text;
+      },
+      "where the checks compute: cpu or cuda (default cpu)");
   flags.toggle("--step", "then show the first failed check event by event (05 to 07)",
                command->step);
   flags.toggle("--json", "print Gradescope's results.json instead of text", command->json);

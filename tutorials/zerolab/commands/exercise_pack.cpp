@@ -4,15 +4,18 @@
 #include <sys/utsname.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "tensor/io/small_file.h"
 #include "tutorials/exercises/grader/child_process.h"
 #include "tutorials/exercises/grader/temporary_folder.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/commands/exercise.h"
@@ -92,17 +95,16 @@ class Staging {
     put_catch2();
   }
   const std::string& folder() const { return folder_.path(); }
-  size_t files() const { return files_; }
+  int64_t files() const {
+    return std::ranges::count_if(fs::recursive_directory_iterator(tree_),
+                                 [](const auto& entry) { return entry.is_regular_file(); });
+  }
 
  private:
-  void put(const fs::path& from, const fs::path& to) {
-    std::error_code error;
-    fs::create_directories((tree_ / to).parent_path(), error);
-    files_ += !fs::exists(tree_ / to);
-    if (!error) fs::copy_file(from, tree_ / to, fs::copy_options::overwrite_existing, error);
-    if (error)
-      throw OutputError(
-          str("'", from.string(), "' cannot be copied to '", to.string(), "': ", error.message()));
+  // A file, or a folder with all that is in it.
+  void put(const fs::path& from, const fs::path& to) const {
+    fs::create_directories((tree_ / to).parent_path());
+    fs::copy(from, tree_ / to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
 
   // A file or a folder, without what is left out or replaced.
@@ -146,15 +148,9 @@ class Staging {
     utsname machine{};
     uname(&machine);
     put(library, to / "lib" / machine.machine / library.filename());
-    for (size_t i = 1; i < toolchain_.catch2.size(); ++i) {
-      const fs::path headers = toolchain_.catch2[i];
-      std::error_code none;
-      for (const auto& entry : fs::recursive_directory_iterator(headers / "catch2", none))
-        if (entry.path().extension() == ".hpp")
-          put(entry.path(), to / "include" / entry.path().lexically_relative(headers));
-    }
-    for (const auto& entry : fs::directory_iterator(source_ / "tutorials/exercises/catch2"))
-      put(entry.path(), to / "lib/cmake/Catch2" / entry.path().filename());
+    for (size_t i = 1; i < toolchain_.catch2.size(); ++i)
+      put(fs::path(toolchain_.catch2[i]) / "catch2", to / "include/catch2");
+    put(source_ / "tutorials/exercises/catch2", to / "lib/cmake/Catch2");
   }
 
   const PackCommand& command_;
@@ -162,10 +158,11 @@ class Staging {
   const fs::path source_;
   const exercises::TemporaryFolder folder_;
   const fs::path tree_ = fs::path(folder_.path()) / "zerolab";
-  size_t files_ = 0;
 };
 
-void compress(const std::string& folder, const std::string& archive) {
+// "zerolab" of the folder as an archive.
+std::string compressed(const std::string& folder) {
+  const std::string archive = folder + "/archive";
   const exercises::ChildLimits limits{
       .time = std::chrono::minutes(5), .file = 1 << 30, .interrupted = interrupt_requested};
   // A fixed date, 2020-01-01: a ustar archive keeps nothing else of this machine or user.
@@ -174,8 +171,8 @@ void compress(const std::string& folder, const std::string& archive) {
        "--use-compress-program=gzip -n -9", "--owner=0", "--group=0", "--numeric-owner",
        "--mtime=@1577836800", "--mode=u=rwX,go=rX", "--directory", folder, "zerolab"},
       limits);
-  if (end.failed())
-    throw OutputError(str("'", archive, "' cannot be written: tar says: ", end.output));
+  if (end.failed()) throw OutputError("the archive cannot be made: tar says: " + end.output);
+  return read_small_file(archive, {"archive", 1 << 30});
 }
 
 int pack(PackCommand command) {
@@ -188,11 +185,11 @@ int pack(PackCommand command) {
                 " is a student's tree already; pack the teacher's");
   if (!command.with_solutions) command.replaced = kReplaced, command.left_out = kLeftOut;
   if (command.no_hints) command.left_out.push_back(kHints);
-  OutputFile out(command.out, "", command.force);
+  const OutputFile out(command.out, "", command.force);
   const Staging staging(command, toolchain);
-  out.write([&](const std::string& temporary) { compress(staging.folder(), temporary); });
-  out.commit();
-  std::printf("%s: %zu files, %s\n", printable(command.out).c_str(), staging.files(),
+  out.write_text(compressed(staging.folder()));
+  std::printf("%s: %s, %s\n", printable(command.out).c_str(),
+              plural(staging.files(), "file").c_str(),
               human_bytes(int64_t(fs::file_size(command.out))).c_str());
   if (toolchain.catch2.empty())
     std::puts("Catch2, which the judge needs, is not here; students must install 3.4 or newer");

@@ -10,8 +10,8 @@
 
 #include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/flags.h"
-#include "tutorials/zerolab/cli/nearest.h"
 #include "tutorials/zerolab/cli/number_text.h"
+#include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/launcher/ranks.h"
 
@@ -22,7 +22,7 @@ constexpr int kMostProcesses = 64;
 
 struct LaunchOptions {
   int ranks = 0;
-  double grace = 5;  // [s]
+  std::chrono::milliseconds grace{5000};
   bool share_gpu = false;
   std::vector<std::string> program;   // and its arguments
   std::vector<std::string> commands;  // of zerolab itself
@@ -57,14 +57,13 @@ std::string own_program() {
 }
 
 int launch() {
-  if (options.ranks == 0) throw UsageError("launch needs -n N, the number of processes");
   if (options.program.empty())
     throw UsageError("launch needs a program, such as: zerolab launch -n 2 -- train --model tiny");
   require_no_rank();
   std::mt19937_64 random{std::random_device{}()};
   LaunchPlan plan{.command = options.program,
                   .ranks = options.ranks,
-                  .grace = std::chrono::milliseconds(int64_t(options.grace * 1000)),
+                  .grace = options.grace,
                   // Below those that the system assigns. Rank 0 takes the first free one from here.
                   .port = std::uniform_int_distribution(15000, 32000)(random),
                   .run = hexadecimal(random()),
@@ -86,12 +85,6 @@ int launch() {
   } catch (const ProgramNotFound& e) {
     throw InputError(e.what() + did_you_mean(options.program[0], options.commands));
   }
-}
-
-double read_grace(const std::string& text) {
-  const double seconds = read_real(text);
-  require_input(seconds <= 1e6, "'", text, "' is not within 0 to 1e6 seconds");
-  return seconds;
 }
 
 constexpr const char* kLaunchFooter =
@@ -151,7 +144,8 @@ void add_launch(CLI::App& app, Invocation& invocation, std::vector<std::string> 
               [](const auto&) {});
   flags.add("-n", "N", options.ranks, count_within(1, kMostProcesses),
             str("number of processes, 1 to ", kMostProcesses));
-  flags.add("--grace", "S", options.grace, read_grace,
+  flags.required("-n");
+  flags.add("--grace", "S", options.grace, read_seconds,
             "seconds for the processes to end after one has failed, or after SIGTERM (default 5)");
   flags.toggle("--share-gpu",
                "ranks on NCCL may share GPUs, to test NCCL on fewer GPUs than ranks; times then "

@@ -8,7 +8,6 @@
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
-#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
@@ -46,7 +45,6 @@ std::string name_of(const GptConfig& config, bool knows_heads) {
 }
 
 int info(const ModelOptions& options) {
-  if (options.in.empty()) throw UsageError("which file? write: zerolab model info FILE");
   const auto weights = open_weights(options.in, options.heads, false);
   const GptConfig& c = weights->config();
   const WeightsInfo& info = weights->info();
@@ -73,19 +71,16 @@ int info(const ModelOptions& options) {
 }
 
 int convert(const ModelOptions& options, const std::string& command) {
-  if (options.out.empty())
-    throw UsageError(str("two files are needed: zerolab model ", command, " IN OUT"));
   const auto weights = open_weights(options.in, options.heads);
-  OutputFile file(options.out, options.in, options.force);
+  const OutputFile file(options.out, options.in, options.force);
   const auto values = [&](const std::string& name) {
-    if (interrupt_requested()) throw Interrupted();
+    end_if_interrupted();
     return weights->load(name);
   };
   const bool to_llmc = options.out.ends_with(".bin");
-  file.write([&](const std::string& temporary) {
-    (to_llmc ? save_llmc_weights : save_safetensors_weights)(temporary, weights->config(), values);
+  file.write([&](const std::string& path) {
+    (to_llmc ? save_llmc_weights : save_safetensors_weights)(path, weights->config(), values);
   });
-  file.commit();
   print_document(Json{{"schema", 1},
                       {"command", str("model ", command)},
                       {"in", options.in},
@@ -108,10 +103,12 @@ void add_model(CLI::App& app, Invocation& invocation) {
     const bool converts = name != "info";
     Flags flags(model, invocation, name, help,
                 [=] { return converts ? convert(options, name) : info(options); });
-    flags.name(converts ? "IN" : "FILE", "",
-               "safetensors, an index, a folder, or a model.bin of llm.c", options.in);
+    const char* in = converts ? "IN" : "FILE";
+    flags.name(in, "", "safetensors, an index, a folder, or a model.bin of llm.c", options.in);
+    flags.required(in);
     if (converts) {
       flags.name("OUT", "", "the file to write; it must not exist", options.out);
+      flags.required("OUT");
       flags.toggle("--force", "replace OUT if it exists", options.force);
     }
     flags.add("--n-head", "N", options.heads, count_within(),

@@ -71,13 +71,9 @@ DeviceKind planned_device(const PlanOptions& options, const std::optional<Machin
 GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
                              const std::optional<Machine>& machine) {
   spec.ranks = options.source.ranks;
-  spec.device_memory = options.device_memory;
-  spec.host_memory = options.host_memory;
   spec.transport = transport_of(options);
   spec.device = planned_device(options, machine);
   spec.reference = options.device == Wish::reference;
-  spec.checkpoint = options.checkpoint;
-  spec.interrupted = interrupt_requested;
   if (machine) {
     if (spec.device_memory == 0) spec.device_memory = int64_t(machine->rank.memory_bytes);
     if (options.clock.overlap) set_overlap(spec.engine, *options.clock.overlap);
@@ -110,12 +106,13 @@ PlanReport plan_parameters(const PlanOptions& o, const Options& options) {
       std::ranges::any_of(o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
   if (o.given("--model") || o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size ||
       !o.init_from.empty() || variants || !o.presets.empty() || !o.clock.machine.empty() ||
-      o.checkpoint.save_every > 0 || o.device != Wish::automatic ||
+      o.spec.checkpoint.save_every > 0 || o.device != Wish::automatic ||
       transport_of(o) != Transport::threads)
     throw UsageError(
         "--parameters has the paper's formulas for model states alone: leave out the flags of "
         "models, --machine, --as, --backend, --save-every, variants and systems as shipped");
-  return model_states_report(*o.parameters, o.source.ranks, options, o.stages, o.device_memory);
+  return model_states_report(*o.parameters, o.source.ranks, options, o.stages,
+                             o.spec.device_memory);
 }
 
 PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
@@ -123,7 +120,8 @@ PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
   if (!options.clock.machine.empty())
     machine = planned_machine(options.clock, options.source.ranks_per_node, options.source.ranks);
   const ModelChoice model = choose_model(options, loaded);
-  const GptTrainingSpec spec = planned_spec(options, spec_of(model, loaded.config), machine);
+  const GptTrainingSpec spec =
+      planned_spec(options, spec_of(options, model, loaded.config), machine);
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);
   set_compute_threads(options.threads);
@@ -187,13 +185,12 @@ void add_plan(CLI::App& app, Invocation& invocation) {
               [] { return plan(options); });
   flags.group("Run");
   add_stages_flag(flags, options.stages, &options.presets);
-  flags.value("--ranks", "N", "number of ranks (default 4)",
-              [](const auto& text) { options.ranks = int(read_count(text, 1, kMostRanks)); });
+  flags.add("--ranks", "N", options.ranks, count_within(1, kMostRanks),
+            "number of ranks (default 4)");
   flags.add("--as", "WHERE", options.device, read_device,
             "device of the ranks: cpu, cuda or reference (default cpu)\fIt need not be here");
-  flags.value("--parameters", "N",
-              "the paper's formulas for this many parameters, such as 7.5e9, and no model",
-              [](const auto& text) { options.parameters = double(read_count(text, 1)); });
+  flags.add("--parameters", "N", options.parameters, count_within(),
+            "the paper's formulas for this many parameters, such as 7.5e9, and no model");
   add_clock_flags(flags, options.clock);
   add_shared_flags(flags, options);
   flags.footer(kPlanFooter);

@@ -13,7 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 int report(const std::string& folder, bool json) {
-  if (folder.empty()) throw UsageError("which folder? write: zerolab report DIR");
   const std::string path = (fs::path(folder) / "report.json").string();
   std::error_code error;
   require_input(fs::exists(path, error), "'", folder,
@@ -47,6 +46,7 @@ void add_report(CLI::App& app, Invocation& invocation) {
   Flags flags(app, invocation, "report", "the page of a finished, failed or killed run of --out",
               [] { return report(folder, json); });
   flags.name("DIR", "", "folder of --out of compare or train", folder);
+  flags.required("DIR");
   flags.toggle("--json", "print the data of the page instead of writing it", json);
   flags.footer(kReportFooter);
 }

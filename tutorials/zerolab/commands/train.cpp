@@ -14,7 +14,6 @@
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/report/train_report.h"
-#include "tutorials/zerolab/run/preflight.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_reports.h"
 #include "tutorials/zerolab/run/run_trace.h"
@@ -204,7 +203,7 @@ class TrainingRun {
       const bool writes = training.comm().rank() == 0 && !untrained();
       const std::string path = writes ? folder_->file("model.safetensors") : "";
       try_to([&] {
-        save_weights(training, path, in_place_);
+        save_weights(training, path);
         if (writes) weights_ = path;
       });
       (void)training.comm().all_gather_object("", "weights saved");  // the others wait for rank 0
@@ -287,21 +286,12 @@ int train(TrainOptions options) {
   complete_checkpoint_flags(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   const RunSetup setup = set_up_run(options, kTrainRanks, process);
-  const StageKind stage = setup.spec.engine.stage;
-  require_groups_used(options.source, {stage});
+  require_groups_used(options.source, {setup.spec.engine.stage});
   const std::string note = is_first(process) ? check_resume(options, setup.spec.steps) : "";
   TrainingRun run(options, setup, is_first(process));
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
-  try {
-    return run.run();
-  } catch (const OutOfMemory& e) {  // what to try depends on the stage, which memory does not know
-    const char* advice = e.pool == Pool::host ? ""
-                         : shards_parameter(stage)
-                             ? " With more ranks each keeps a smaller shard."
-                             : " A higher ZeRO stage keeps less on each rank.";
-    throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
-  }
+  return run.run();
 }
 
 constexpr const char* kTrainFooter =

@@ -4,10 +4,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tutorials/zerolab/cli/json_output.h"
+#include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
-#include "tutorials/zerolab/cli/text_table.h"
 
 namespace zl::cli {
 namespace {

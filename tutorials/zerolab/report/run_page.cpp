@@ -31,12 +31,9 @@ std::optional<std::vector<std::string>> metrics_lines(const std::string& folder)
 }
 
 void write_files(const std::vector<TextFile>& files, Existing existing) {
-  std::vector<std::unique_ptr<OutputFile>> all;
-  for (const TextFile& file : files) {
-    all.push_back(std::make_unique<OutputFile>(file.path, "", existing == Existing::replace));
-    all.back()->write_text(file.text);
-  }
-  for (const auto& file : all) file->commit();
+  std::vector<OutputFile> all;
+  for (const TextFile& file : files) all.emplace_back(file.path, "", existing == Existing::replace);
+  for (size_t i = 0; i < all.size(); ++i) all[i].write_text(files[i].text);
 }
 
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json) {

@@ -18,7 +18,8 @@ enum class Existing { keep, replace };
 struct TextFile {
   std::string path, text;
 };
-// All of them, complete, or none. Throws OutputError; also if one exists and is to be kept.
+// Each complete or not at all, and none if one exists and is to be kept or cannot be begun. Throws
+// OutputError.
 void write_files(const std::vector<TextFile>& files, Existing existing);
 // DIR/report.json and DIR/report.html.
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json);

@@ -91,20 +91,20 @@ void complete_checkpoint_flags(RunOptions& options) {
     throw UsageError(str("--out ", options.out,
                          " is a checkpoint; name a folder for the run, such as ",
                          parent_of(options.out)));
-  if (options.checkpoint.save_every > 0 && options.out.empty())
+  if (options.spec.checkpoint.save_every > 0 && options.out.empty())
     throw UsageError("--save-every needs --out DIR, the folder that gets the checkpoints");
-  options.checkpoint.folder = options.out;
-  options.checkpoint.resume = resume.value_or("");
+  options.spec.checkpoint.folder = options.out;
+  options.spec.checkpoint.resume = resume.value_or("");
 }
 
 bool resumes_in_place(const RunOptions& options) {
-  const std::string& resume = options.checkpoint.resume;
+  const std::string& resume = options.spec.checkpoint.resume;
   return !resume.empty() && (same_file(resume, options.out) ||
                              (is_checkpoint(resume) && same_file(parent_of(resume), options.out)));
 }
 
 std::string check_resume(const RunOptions& options, int64_t steps) {
-  const std::string& resume = options.checkpoint.resume;
+  const std::string& resume = options.spec.checkpoint.resume;
   if (resume.empty()) return "";
   const NewestCheckpoint newest = newest_checkpoint(resume);
   if (newest.path.empty() && !newest.rejected.empty()) return "";  // the run names broken ones
@@ -134,17 +134,12 @@ std::string RunFolder::run_in_it(For use) const {
 }
 
 RunFolder::RunFolder(const std::string& path, For use) : path_(path) {
-  std::error_code error;
-  require_input(!fs::exists(path, error) || fs::is_directory(path, error), "--out ", path,
-                " is a file; name a folder");
   const std::string found = run_in_it(use);
   const bool resumable = use == For::train && !list_checkpoints(path).empty();
   require_input(found.empty(), "--out ", path, " already holds a run (", found, "); ",
                 resumable ? "add --resume to go on with it, " : "",
                 "choose another folder, or remove that one");
-  created_ = !fs::exists(path, error);
-  fs::create_directories(path, error);
-  require_input(!error, "--out ", path, " cannot be created: ", std::strerror(error.value()));
+  created_ = fs::create_directories(path);  // or throws why not
   require_input(access(path.c_str(), W_OK | X_OK) == 0, "--out ", path,
                 " cannot be written to: ", std::strerror(errno));
 }
@@ -167,19 +162,15 @@ void require_apart(const std::string& what, const std::string& path, const std::
                 "; give another name");
 }
 
-void save_weights(Trainer& training, const std::string& path, bool replace) {
+void save_weights(Trainer& training, const std::string& path) {
   std::map<std::string, std::vector<float>> values;
   const bool saves = training.comm().rank() == 0 && !path.empty();
   visit_weights(training.engine().stage(), [&](const Parameter& p, const Tensor& data) {
     if (saves) values[p.name] = kernel::download_floats(data);
   });
   if (!saves) return;
-  OutputFile file(path, "", replace);
-  file.write([&](const std::string& temporary) {
-    save_safetensors_weights(temporary, static_cast<Gpt&>(training.model()).config(),
-                             [&](const std::string& name) { return values.at(name); });
-  });
-  file.commit();
+  save_safetensors_weights(path, static_cast<Gpt&>(training.model()).config(),
+                           [&](const std::string& name) { return values.at(name); });
 }
 
 std::string metrics_line(const StepRecord& record) {

@@ -49,7 +49,7 @@ void require_apart(const std::string& what, const std::string& path, const std::
 
 // Writes model.safetensors of a GPT, completely or not at all. Every rank must call it; rank 0, and
 // only if `path` is not "", writes. Throws OutputError.
-void save_weights(Trainer& training, const std::string& path, bool replace);
+void save_weights(Trainer& training, const std::string& path);
 
 // One JSON object of one step: numbers that are read back as the same double, null for those that
 // are not finite, without a line end.

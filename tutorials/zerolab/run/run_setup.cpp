@@ -99,8 +99,9 @@ std::string settings_text(const RunOptions& options, const RunSetup& setup) {
       "\ndata=", data.name(), "\nwindows=", setup.windows->training(), " of ", setup.spec.window,
       "\nmodel=", m.layers, " layers, ", m.heads, " heads, width ", m.width, ", ", m.block_size,
       " positions, vocabulary ", m.vocab, "\ndevice=", setup.spec.device_name(),
-      "\n--shuffle=", options.shuffle, "\n--eval-every=", options.eval_every,
-      "\n--check=", options.check, "\n--timeout=", options.timeout,
+      "\n--shuffle=", options.shuffle, "\n--eval-every=", options.spec.eval_every,
+      "\n--check=", options.spec.check_calls,
+      "\n--timeout=", options.spec.rank_options.timeout.count(),
       "\n--save-every=", checkpoint.save_every, "\n--checkpoint-writes=", name(checkpoint.writes),
       "\n--resume=", checkpoint.resume, "\nstage=", name(setup.spec.engine.stage), "\n");
   for (const std::string& file : files) {
@@ -117,15 +118,8 @@ void open_data(const RunOptions& options, RunSetup& setup) {
   TokenData data = config.data ? TokenData::open(*config.data)
                                : TokenData::of_text("the text that comes with zerolab",
                                                     std::string(default_corpus()));
-  for (int f = 1; f < data.files() && !options.quiet; ++f)
-    if (data.file_format(f) != std::string_view(data.file_format(0))) {
-      std::fprintf(stderr, "note: %s is %s, but %s is %s: their tokens may mean other things\n",
-                   printable_line(data.file_name(0)).c_str(), data.file_format(0),
-                   printable_line(data.file_name(f)).c_str(), data.file_format(f));
-      break;
-    }
   data.require_below(setup.model.model.vocab, end_if_interrupted);
-  WindowOptions order{.hold_out = options.eval_every > 0, .poll = end_if_interrupted};
+  WindowOptions order{.hold_out = options.spec.eval_every > 0, .poll = end_if_interrupted};
   if (options.shuffle) order.shuffle_seed = config.seed;
   setup.windows = std::make_unique<const Windows>(std::move(data), setup.model.window, order);
 }
@@ -239,12 +233,14 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
   return choice;
 }
 
-GptTrainingSpec spec_of(const ModelChoice& model, const Config& config) {
-  GptTrainingSpec spec = gpt_spec(model.model, model.window, config.recompute, config.checkpoints);
+GptTrainingSpec spec_of(const RunOptions& options, const ModelChoice& model, const Config& config) {
+  GptTrainingSpec spec =
+      gpt_spec(model.model, model.window, config.recompute, config.checkpoints, options.spec);
   spec.engine = config;
   spec.micro_batch = config.micro_batch;
   spec.steps = config.steps;
   spec.ordered_sums = config.ordered;
+  spec.interrupted = interrupt_requested;
   return spec;
 }
 
@@ -254,7 +250,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   const LoadedConfig loaded = load_settings(options, ranks);
   RunSetup setup{.config = loaded.config, .values = effective_values(loaded)};
   const Config& config = setup.config;
-  require_input(options.eval_every <= config.steps, "--eval-every ", options.eval_every,
+  require_input(options.spec.eval_every <= config.steps, "--eval-every ", options.spec.eval_every,
                 " is more than ", plural(config.steps, "step"), ", so no evaluation would be made");
   setup.device = choose_device(options, config.precision, ranks, process);
   require_threads_used(setup.device.kind, setup.device.threads,
@@ -266,20 +262,12 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
       std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   warn_of_patterns(options, loaded, setup.model);
 
-  GptTrainingSpec& spec = setup.spec = spec_of(setup.model, config);
+  GptTrainingSpec& spec = setup.spec = spec_of(options, setup.model, config);
   spec.ranks = ranks;
   place(spec, setup.device);
-  spec.check_calls = options.check;
-  spec.device_memory = options.device_memory;
-  spec.host_memory = options.host_memory;
-  spec.link = options.link;
-  spec.rank_options.timeout = std::chrono::milliseconds(int64_t(options.timeout * 1000));
-  spec.eval_every = options.eval_every;
   if (const auto weights = setup.model.weights)
     spec.weights = [weights](const Parameter& p) { return weights->load(p.name); };
-  spec.checkpoint = options.checkpoint;
-  spec.interrupted = interrupt_requested;
-  place(spec, setup.backend, setup.device);
+  spec.transport = setup.backend.transport;
   (void)rank_options(spec);  // refuses a simulated link where there is none, before data is read
   open_data(options, setup);
   spec.data = setup.windows.get();

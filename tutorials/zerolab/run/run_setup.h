@@ -33,8 +33,8 @@ struct ModelChoice {
 // positions.
 ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded);
 
-// The model and the settings of a run, without data, ranks and limits.
-GptTrainingSpec spec_of(const ModelChoice& model, const Config& config);
+// The model, the settings and the limits of a run, without data and ranks.
+GptTrainingSpec spec_of(const RunOptions& options, const ModelChoice& model, const Config& config);
 
 struct RunSetup {
   Config config;
@@ -50,6 +50,20 @@ struct RunSetup {
 // --ranks nor a launcher gives their number.
 RunSetup set_up_run(const RunOptions& options, int ranks,
                     const std::optional<LaunchedRank>& process = {});
+
+// ---- Checked before a run starts, so that it does not end in the middle (preflight.cpp) ---------
+
+// By a dry run of each of these stages. Throws OutOfMemory if one needs more than this machine or
+// one of its GPUs has, and InputError if nvme_path has no room: the system would otherwise kill the
+// run in the middle. The ranks of this machine count together. Returns what rank 0 needs in the
+// last stage. Limits of --device-memory and --host-memory are left to the run, which names the
+// unit.
+RankReport require_memory(const TrainingSpec& spec, const RunSetup& setup,
+                          const std::vector<StageKind>& stages);
+
+// Throws OutOfMemory if a rank needs more host memory than --host-memory; with that of a save,
+// which may begin long after the start.
+void require_host_limit(const TrainingSpec& spec, const RankReport& dry);
 
 // Four lines about a run: model, data, ranks and batch, update; more for groups, GPUs, processes
 // and a simulated link. `compared`: the stages that run instead of the setup's.

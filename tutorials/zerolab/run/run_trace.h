@@ -56,12 +56,11 @@ class RunTrace {
     if (comm.rank() != 0) return;
     align_clocks(all);
     for (const RankTrace& rank : all) left_out_ += rank.left_out;
-    file_->write([&](const std::string& temporary) {
-      PendingFile file(temporary);
+    file_->write([&](const std::string& path) {
+      PendingFile file(path);
       write_chrome_trace(all, [&](std::string_view text) { file.write(text.data(), text.size()); });
       file.commit();
     });
-    file_->commit();
     written_ = true;
   }
 
