@@ -17,15 +17,10 @@ class CourseModel final : public Model {
  public:
   explicit CourseModel(const StageCase& c) : c_(c) {
     const int64_t C = c.channels;
-    Unit& root = unit("root");
-    add_parameter(root, "embedding", {c.vocab, C}, 0.3);
+    add_unit("root", {{"embedding", {c.vocab, C}}});
     for (int64_t b = 0; b < c.blocks; ++b) {
-      const std::string name = str("block", b);
       const int64_t H = c.hidden + 2 * b;
-      Unit& u = unit(name);
-      add_parameter(u, name + ".up", {C, H}, 0.3);
-      add_parameter(u, name + ".up_bias", {H}, 0.1);
-      add_parameter(u, name + ".down", {C, H}, 0.3);
+      add_unit(str("block", b), {{"up", {C, H}}, {"up_bias", {H}}, {"down", {C, H}}});
     }
   }
 
@@ -51,15 +46,13 @@ class CourseModel final : public Model {
       return add(x, project(up, parameter(tape, u, 2)));
     });
   }
-  Unit& unit(const std::string& name) {
+  void add_unit(const std::string& name, const std::vector<std::pair<std::string, Shape>>& all) {
     units_.push_back({.name = name, .parameters = {}, .index = int(units_.size())});
-    return units_.back();
-  }
-  void add_parameter(Unit& u, const std::string& name, Shape shape, double deviation) {
-    parameters_.push_back(
-        {.name = name, .shape = std::move(shape), .initial_deviation = deviation});
-    parameters_.back().usable = false;
-    u.parameters.push_back(&parameters_.back());
+    for (const auto& [what, shape] : all) {
+      parameters_.push_back({.name = name + "." + what, .shape = shape, .initial_deviation = 0.3});
+      parameters_.back().usable = false;
+      units_.back().parameters.push_back(&parameters_.back());
+    }
   }
 
   StageCase c_;
