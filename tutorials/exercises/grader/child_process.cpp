@@ -149,9 +149,10 @@ void kill_all_descendants() {
 // and a compiler remove its files.
 void stop(pid_t id, bool student) {
   ChildEnd end;
-  if (!student) kill(-id, SIGTERM);
-  for (int i = 0; i < 1000 && !student && !has_ended(id, end); ++i)
+  for (int i = 0; i < 1000 && !student && !has_ended(id, end); ++i) {
+    kill(-id, SIGTERM);  // again each time: it may not have come to its setsid() yet
     std::this_thread::sleep_for(10ms);
+  }
   kill(-id, SIGKILL);
   if (student) kill_all_descendants();
   waitpid(id, nullptr, 0);
