@@ -124,9 +124,7 @@ const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
      "a parameter that no micro-batch uses is never ready: a rank that uses it would wait"},
     {Is::never, [](F f) { return f.uses == 0; },
      "a parameter that only earlier micro-batches use is never ready: its gradient is lost"},
-    {Is::never, nullptr,
-     "ready() is never called for a parameter, at the latest at the end of the last backward: "
-     "other ranks would wait"},
+    {Is::never, nullptr, "ready() is never called for a parameter: other ranks would wait"},
     {Is::twice, nullptr, "ready() is called twice for a parameter in a step: it is reduced twice"},
     {Is::unordered, nullptr,
      "at the end of backward parameters must be ready in the order of their numbers, on all ranks"},
@@ -153,7 +151,7 @@ std::string details(const Script& script, const Final& f) {
                                          "its contribution", "the end of backward"};
     const Event& e = script.events[size_t(event)];
     return str(kKinds[size_t(e.kind)], e.kind == Kind::contribution ? str(" ", come) : "",
-               " of micro-batch ", e.micro_batch + 1, " of ", script.micro_batches);
+               " of micro-batch ", e.micro_batch + 1);
   };
   std::string text = str(
       "step ", f.step + 1, ": the gradient of parameter ", f.parameter, " is final at ",

@@ -1,6 +1,8 @@
 // What each check of exercise 02 plays: events of some steps, which follow from the seed.
 #pragma once
 
+#include <cctype>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,80 +28,67 @@ struct Event {
 
 struct Script {
   std::vector<int64_t> sizes;  // [n] by parameter
-  int micro_batches = 1;
   std::vector<Event> events;
 };
 
-// One use in the forward pass of a micro-batch.
-struct Layer {
-  int parameter = 0;
-  bool checkpointed = false;
-  bool has_gradient = true;  // false: its value does not reach the loss
-};
-
-// In the micro-batch of `now`. The first parameter of the order is tied: the first and the last
-// layer use it. Two others are used twice, one of them with one of its uses checkpointed.
-inline std::vector<Layer> layers(const CheckOptions& options, const std::vector<int>& order,
-                                 const Event& now) {
-  const auto is = [&](const char* name) { return options.is(name); };
-  const bool once = is("each parameter used once") || is("unused parameters"),
-             unused = is("unused parameters") || is("three steps");
-  std::vector<Layer> list;
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (unused && i + 1 == order.size()) continue;                    // in no micro-batch
-    if (unused && i == 2 && now.last && now.step % 2 == 0) continue;  // not in the last one
-    if (is("used in the first micro-batch only") && i == 3 && now.micro_batch > 0) continue;
-    list.push_back({order[i], is("checkpointed passes") && i % 3 != 2});
-  }
-  if (!once) list.insert(list.end(), {{order[1]}, {order[5]}});
-  if (is("a branch without a gradient")) list.push_back({order[now.last ? 5 : 4], false, false});
-  if (!once) list.push_back({order[0]});
-  return list;
+// The steps of a check, and the micro-batches of each. A letter is a parameter. Uses of evaluation
+// stand before '?', those of the forward pass before '|': 'B' is checkpointed. Behind it 'b' is a
+// contribution, and 'B' runs a checkpointed use again; neighbours run again together.
+using Step = std::vector<std::string>;
+inline std::vector<Step> steps_of(const std::string& check) {
+  const std::string tied = "abcdefgbfa|afbgfedcba";  // the first and the last layer use a
+  const Step even = {"abcdefbfa|afbfedcba", "abdefbfa|afbfedba"}, odd = {even[0], even[0]};
+  const std::map<std::string, std::vector<Step>> all = {
+      {"each parameter used once", {{"abcdefg|gfedcba"}}},
+      {"tied weights", {{tied}}},
+      {"unused parameters", {{"abdef|fedba"}}},
+      {"three micro-batches", {{tied, tied, tied}}},
+      {"used in the first micro-batch only", {{tied, "abcefgbfa|afbgfecba"}}},
+      {"three steps", {even, odd, even}},
+      {"evaluation in between", {{"abcdefg?" + tied, "abcdefg?" + tied}}},
+      {"checkpointed passes", {Step(2, "ABcDEfGbfa|afbGgfDEedcABba")}},
+      // The use of e, and then of f, before the last one does not reach the loss.
+      {"a branch without a gradient", {{"abcdefgbfea|afbgfedcba", "abcdefgbffa|afbgfedcba"}}}};
+  return all.at(check);
 }
 
 inline Script make_script(const CheckOptions& options) {
   Draw draw(options);
-  const auto is = [&](const char* name) { return options.is(name); };
-  const bool one = is("each parameter used once") || is("unused parameters") || is("tied weights");
   Script script;
-  script.micro_batches = one ? 1 : is("three micro-batches") ? 3 : 2;
-  std::vector<int> order;  // of the layers
-  for (int64_t p = draw.between(7, 8); p > 0; --p) {
+  std::vector<int> numbers;  // of the parameters a to g
+  for (int p = 0; p < 7; ++p) {
     script.sizes.push_back(draw.between(3, 6));
-    order.insert(order.begin() + draw.between(0, int64_t(order.size())), int(order.size()));
+    numbers.insert(numbers.begin() + draw.between(0, p), p);
   }
   Event now;
-  const auto add = [&](Kind kind, int parameter = 0, Use use = Use::recorded) {
-    now.kind = kind, now.parameter = parameter, now.use = use, now.values.clear();
-    for (int64_t i = 0; kind == Kind::contribution && i < script.sizes[size_t(parameter)]; ++i)
+  const auto add = [&](Kind kind) {
+    now.kind = kind, now.values.clear();
+    for (int64_t i = 0; kind == Kind::contribution && i < script.sizes[size_t(now.parameter)]; ++i)
       now.values.push_back(float(draw.between(1, 99)));
     script.events.push_back(now);
   };
-  const auto micro_batch = [&] {
-    const std::vector<Layer> list = layers(options, order, now);
-    for (const int parameter : order)
-      if (is("evaluation in between")) add(Kind::use, parameter, Use::evaluation);
-    for (const Layer& layer : list)
-      add(Kind::use, layer.parameter, layer.checkpointed ? Use::checkpointed : Use::recorded);
-    add(Kind::begin_backward);
-    // In reverse; neighbours that are checkpointed run again together.
-    for (size_t end = list.size(); end > 0;) {
-      size_t begin = end - 1;
-      while (list[begin].checkpointed && begin > 0 && list[begin - 1].checkpointed) --begin;
-      for (size_t i = begin; i < end; ++i)
-        if (list[i].checkpointed) add(Kind::use, list[i].parameter, Use::again);
-      for (; end > begin; --end)
-        if (list[end - 1].has_gradient) add(Kind::contribution, list[end - 1].parameter);
-    }
-    add(Kind::end_backward);
-  };
-  for (now.step = 0; now.step < (is("three steps") ? 3 : 1); ++now.step) {
+  for (const Step& step : steps_of(options.check)) {
     now.micro_batch = 0, now.last = false;
     add(Kind::begin_step);
-    for (; now.micro_batch < script.micro_batches; ++now.micro_batch) {
-      now.last = now.micro_batch + 1 == script.micro_batches;
-      micro_batch();
+    for (const std::string& passes : step) {
+      now.last = &passes == &step.back();
+      bool backward = false, evaluation = passes.find('?') != passes.npos;
+      for (const char c : passes) {
+        const bool checkpointed = std::isupper(c);
+        if (c == '?') evaluation = false;
+        if (c == '|') add(Kind::begin_backward), backward = true;
+        if (!std::isalpha(c)) continue;
+        now.parameter = numbers[size_t(std::tolower(c) - 'a')];
+        now.use = evaluation      ? Use::evaluation
+                  : !checkpointed ? Use::recorded
+                  : backward      ? Use::again
+                                  : Use::checkpointed;
+        add(backward && !checkpointed ? Kind::contribution : Kind::use);
+      }
+      add(Kind::end_backward);
+      ++now.micro_batch;
     }
+    ++now.step;
   }
   return script;
 }

@@ -11,15 +11,14 @@ namespace zl::exercises {
 
 struct ChildLimits {
   std::chrono::duration<double> time{60};
-  int64_t memory = 0;                    // [B] of address space; 0: no limit
-  int64_t file = 64 << 20;               // [B] of each file that it writes, its output among them
-  std::vector<std::string> environment;  // "NAME=VALUE", beside the few that every child gets
-  std::string folder;  // where it runs and puts temporary files; "": where this process runs
+  int64_t memory = 0;       // [B] of address space; 0: no limit
+  int64_t file = 64 << 20;  // [B] of each file that it writes, its output among them
+  std::string folder;       // where it runs and puts temporary files; "": where this process runs
   // Root becomes the unprivileged user 65534, and the number of processes has a limit. All
   // processes that it has started end with it: this process must have no other children.
   bool student = false;
-  std::function<bool()> interrupted;                         // asked while it runs
-  std::function<void(const std::string& so_far)> on_output;  // while it runs
+  bool terminal = false;                   // it has this process's terminal and environment
+  std::function<bool()> interrupted = {};  // asked while it runs
 };
 
 inline constexpr int kNotStarted = 3;  // exit code of a judge that cannot start the program

@@ -1,10 +1,7 @@
 #include "tutorials/exercises/grader/grade.h"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -25,27 +22,6 @@ using Json = nlohmann::json;
 constexpr char kKilled[] =
     "the judge was killed (SIGKILL) before the check was over: by the program, or because the "
     "machine has no memory left";
-
-// What the judge has written so far, line by line.
-void read_lines(const std::string& text, const std::function<void(const Json&)>& use) {
-  std::istringstream in(text.substr(0, text.rfind('\n') + 1));
-  for (std::string line; std::getline(in, line);)
-    if (const Json json = Json::parse(line, nullptr, false); json.is_object()) use(json);
-}
-
-// Runs the program of the check with this one's terminal.
-void show(const std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
-  all.push_back(nullptr);
-  const pid_t child = fork();
-  if (child == 0) execv(all[0], all.data()), _exit(127);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  require_input(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the program of the check ended ",
-                WIFSIGNALED(status) ? str("with signal ", WTERMSIG(status))
-                                    : str("with exit code ", WEXITSTATUS(status)));
-}
 
 }  // namespace
 
@@ -85,26 +61,18 @@ Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& 
   if (options.junit)
     judge.insert(judge.end(), {"--reporter", "junit::out=" + junit, "--name",
                                exercise.name + " " + exercise.version});
-  size_t begun = 0;
-  const auto follow = [&](const std::string& so_far) {
-    size_t at = 0;
-    read_lines(so_far, [&](const Json& json) {
-      if (json.contains("begins") && at++ == begun && options.on_check)
-        ++begun, options.on_check(json["begins"]);
-    });
-  };
   const ChildEnd end = run_child(judge, {.time = std::chrono::minutes(20),
                                          .file = 512 << 20,
                                          .folder = folder.path(),
-                                         .interrupted = options.interrupted,
-                                         .on_output = follow});
+                                         .interrupted = options.interrupted});
   if (options.junit) grade.junit = (std::stringstream() << std::ifstream(junit).rdbuf()).str();
   for (const Check& check : exercise.checks) grade.results.push_back({.check = check});
   size_t done = 0;
-  read_lines(end.output, [&](const Json& json) {
-    for (CheckResult& result : grade.results)
-      if (result.check.name == json.value("check", "")) json.get_to(result), ++done;
-  });
+  std::istringstream lines(end.output);
+  for (std::string line; std::getline(lines, line);)
+    if (const Json json = Json::parse(line, nullptr, false); json.is_object())
+      for (CheckResult& result : grade.results)
+        if (result.check.name == json.value("check", "")) json.get_to(result), ++done;
   const bool killed = end.signal == SIGKILL,
              stopped = options.stop_at_first_failure && end.code != kNotStarted;
   for (size_t i = done; i < grade.results.size() && killed; ++i)
@@ -127,8 +95,12 @@ void show_first_failure(const Exercise& exercise, const Grade& graded, const Too
               failed->event > 0 ? "from where it fails"
                                 : "from the first event; the check does not know where");
   std::fflush(stdout);
-  show({program, exercise.name.substr(0, 2), std::to_string(options.seed), options.device,
-        failed->check.name, std::to_string(failed->event)});
+  const ChildEnd end =
+      run_child({program, exercise.name.substr(0, 2), std::to_string(options.seed), options.device,
+                 failed->check.name, std::to_string(failed->event)},
+                {.time = std::chrono::hours(1000), .terminal = true});
+  require_input(!end.failed(), "the program of the check ended with ",
+                end.signal != 0 ? str("signal ", end.signal) : str("exit code ", end.code));
 }
 
 uint64_t seed_of(const std::string& student) {

@@ -39,9 +39,8 @@ struct GradeOptions {
   uint64_t seed = 0;  // sizes, ranks and data follow from it
   std::string device = "cpu";
   bool stop_at_first_failure = false, junit = false;
-  // Asked between and during the checks; true ends the grading with Interrupted.
+  // Asked while it compiles and while checks run; true ends the grading with Interrupted.
   std::function<bool()> interrupted = {};
-  std::function<void(const std::string& check)> on_check = {};  // before each check
 };
 
 // A student's file that cannot be read, or is too large. Other InputErrors are about the machine.

@@ -33,18 +33,13 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-struct Verdict {
-  std::string meaning, details, output;
-  int64_t event = 0;
-};
-
 // Of this process: one judge judges one program.
 struct Judging {
   CheckOptions options;
   std::vector<std::string> words;  // PROGRAM NUMBER SEED DEVICE
   std::string group, first_group;
   std::set<std::string> failed_groups;
-  Verdict verdict;
+  Json verdict;  // of the check that runs, as it is printed
 };
 
 Judging& judging() {
@@ -63,25 +58,30 @@ std::string shortened(const std::string& text) {
   return text.size() <= kShown ? text : text.substr(0, kShown) + " …";
 }
 
+struct Signal {
+  int number;
+  const char *did, *details;
+};
+const Signal kSignals[] = {
+    {SIGABRT, "was aborted",
+     "An exception left a function that must not throw, or was thrown while another one was "
+     "handled, or memory of the heap was overwritten, or a std::thread was destroyed before "
+     "join()."},
+    {SIGSEGV, "crashed",
+     "It used memory that it does not have: an index out of range, a tensor that was freed or "
+     "never allocated, or a recursion without an end."},
+    {SIGFPE, "crashed", "An integer division by zero."}};
+
 [[noreturn]] void fail_of_signal(int signal, int64_t most_written) {
   if (signal == SIGXFSZ)
     fail(str("the program wrote more than ", most_written >> 20, " MiB and was stopped"),
          "Print less: the first numbers are enough to see what is wrong.");
-  const bool aborted = signal == SIGABRT, memory = signal == SIGSEGV, division = signal == SIGFPE;
-  const char* name = sigabbrev_np(signal);
-  fail(str("the program ",
-           aborted              ? "was aborted"
-           : memory || division ? "crashed"
-                                : "was killed",
-           " (", name ? str("SIG", name) : str("signal ", signal), ")"),
-       aborted
-           ? "An exception left a function that must not throw, or was thrown while another one "
-             "was handled, or memory of the heap was overwritten, or a std::thread was "
-             "destroyed before join()."
-       : memory ? "It used memory that it does not have: an index out of range, a tensor that was "
-                  "freed or never allocated, or a recursion without an end."
-       : division ? "An integer division by zero."
-                  : "");
+  const char* const name = sigabbrev_np(signal);
+  const auto* known = std::ranges::find(kSignals, signal, &Signal::number);
+  const bool other = known == std::end(kSignals);
+  fail(str("the program ", other ? "was killed" : known->did, " (",
+           name ? str("SIG", name) : str("signal ", signal), ")"),
+       other ? "" : known->details);
 }
 
 [[noreturn]] void fail_of_error(const std::string& error, int64_t most_memory) {
@@ -161,57 +161,55 @@ class Lines final : public Catch::StreamingReporterBase {
     StreamingReporterBase::testCaseStarting(info);
     Judging& all = judging();
     all.options.check = info.name;
-    all.group = tag(info, [](const std::string& t) { return !is_number(t) && !is_points(t); });
+    all.group = tags_of(info).group;
     if (all.first_group.empty()) all.first_group = all.group;
-    all.verdict = {};
+    all.verdict = {
+        {"check", info.name}, {"meaning", ""}, {"details", ""}, {"event", 0}, {"output", ""}};
     begin_ = Clock::now();
-    print({{"begins", all.options.check}});
   }
   void assertionEnded(const Catch::AssertionStats& stats) override {
-    Verdict& verdict = judging().verdict;
-    if (stats.assertionResult.isOk() || !verdict.meaning.empty()) return;
-    verdict.meaning = "the check measured something else than it should";
-    verdict.details = std::string(stats.assertionResult.getMessage());
+    Json& verdict = judging().verdict;
+    if (stats.assertionResult.isOk() || verdict["meaning"] != "") return;
+    verdict["meaning"] = "the check measured something else than it should";
+    verdict["details"] = std::string(stats.assertionResult.getMessage());
   }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     Judging& all = judging();
     const bool skipped = stats.totals.testCases.skipped > 0,
                passed = !skipped && stats.totals.testCases.allPassed();
     if (!passed && !skipped) all.failed_groups.insert(all.group);
-    const std::chrono::duration<double> seconds = Clock::now() - begin_;
-    print({{"check", all.options.check},
-           {"outcome", skipped  ? "skipped"
-                       : passed ? "passed"
-                                : "failed"},
-           {"meaning", all.verdict.meaning},
-           {"details", all.verdict.details},
-           {"event", all.verdict.event},
-           {"output", shortened(all.verdict.output)},
-           {"seconds", seconds.count()}});
+    all.verdict["outcome"] = skipped ? "skipped" : passed ? "passed" : "failed";
+    all.verdict["seconds"] = std::chrono::duration<double>(Clock::now() - begin_).count();
+    print(all.verdict);
     StreamingReporterBase::testCaseEnded(stats);
   }
   void listTests(const std::vector<Catch::TestCaseHandle>& tests) override {
     for (const Catch::TestCaseHandle& test : tests) {
-      const Catch::TestCaseInfo& info = test.getTestCaseInfo();
-      for (const Catch::Tag& t : info.tags)
-        if (const std::string number(t.original); is_number(number))
-          print({{"exercise", number},
-                 {"name", info.name},
-                 {"group", tag(info, [](auto& g) { return !is_number(g) && !is_points(g); })},
-                 {"points", std::atoi(tag(info, is_points).c_str())}});
+      const Tags tags = tags_of(test.getTestCaseInfo());
+      for (const std::string& exercise : tags.exercises)
+        print({{"exercise", exercise},
+               {"name", test.getTestCaseInfo().name},
+               {"group", tags.group},
+               {"points", tags.points}});
     }
   }
 
  private:
-  static bool is_number(const std::string& t) {
-    return t.size() == 2 && t.find_first_not_of("0123456789") == t.npos;
-  }
-  static bool is_points(const std::string& t) { return t.ends_with(" points"); }
-  template <class Wanted>
-  static std::string tag(const Catch::TestCaseInfo& info, const Wanted& wanted) {
-    for (const Catch::Tag& t : info.tags)
-      if (std::string text(t.original); wanted(text)) return text;
-    return "";
+  struct Tags {
+    std::vector<std::string> exercises;  // their numbers
+    std::string group;
+    int points = 0;
+  };
+  static Tags tags_of(const Catch::TestCaseInfo& info) {
+    Tags tags;
+    for (const Catch::Tag& tag : info.tags)
+      if (const std::string text(tag.original); text.ends_with(" points"))
+        tags.points = std::atoi(text.c_str());
+      else if (std::isdigit(text[0]))
+        tags.exercises.push_back(text);
+      else
+        tags.group = text;
+    return tags;
   }
   void print(const Json& json) {
     m_stream << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
@@ -227,8 +225,7 @@ CATCH_REGISTER_REPORTER("lines", Lines)
 const CheckOptions& options() { return judging().options; }
 
 void fail(const std::string& meaning, const std::string& details, int64_t event) {
-  Verdict& verdict = judging().verdict;
-  verdict.meaning = meaning, verdict.details = details, verdict.event = event;
+  judging().verdict.update({{"meaning", meaning}, {"details", details}, {"event", event}});
   FAIL(meaning << "\n" << details);
   throw std::logic_error("a failed check goes on");
 }
@@ -244,7 +241,7 @@ Record observe() {
                      .student = true,
                      .interrupted = is_terminated};
   const ChildEnd end = run_program(limits);
-  all.verdict.output = end.output;
+  all.verdict["output"] = shortened(end.output);
   const Record record = record_of(end, limits);
   SUCCEED();  // Catch2's JUnit reporter omits a case without an assertion
   return record;

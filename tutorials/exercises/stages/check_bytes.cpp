@@ -12,7 +12,6 @@ const char* plural(MemoryUse use) {
   return use == MemoryUse::parameter         ? "parameters"
          : use == MemoryUse::gradient        ? "gradients"
          : use == MemoryUse::optimizer_state ? "optimizer state"
-         : use == MemoryUse::master_weights  ? "master weights"
                                              : name(use);
 }
 
@@ -21,10 +20,9 @@ int64_t right_growth(const StageEvidence& e, const StageCall& call, MemoryUse us
   if (call.unit < 0) return 0;
   const bool allocates = call.is("allocate"), parameter = use == MemoryUse::parameter,
              sharded = parameter ? shards_parameter(e.c.stage) : shards_gradient(e.c.stage);
-  const int64_t n = e.right.full[size_t(call.unit)], shard = n / e.c.ranks,
-                bytes = n * int64_t(size_of(e.c.dtype));
-  if (use == MemoryUse::optimizer_state) return allocates ? e.right.optimizer.state * shard : 0;
-  if (use == MemoryUse::master_weights) return allocates ? e.right.optimizer.master * shard : 0;
+  const int64_t n = e.full[size_t(call.unit)], shard = n / e.c.ranks,
+                bytes = n * int64_t(sizeof(float));
+  if (use == MemoryUse::optimizer_state) return allocates ? e.optimizer * shard : 0;
   if (!parameter && use != MemoryUse::gradient) return 0;
   if (allocates) return sharded ? bytes / e.c.ranks : bytes;
   if (sharded && call.is(parameter ? "unshard" : "before_backward")) return bytes;
@@ -40,13 +38,7 @@ std::string growth_text(int64_t is, int64_t must, const std::string& what) {
   return str(verb(is), "s ", with_commas(std::abs(is)), " B of ", what, ", ", right);
 }
 
-// The first call that allocates or frees another number of bytes than it should.
-struct WrongCall {
-  std::string meaning;  // empty: there is none
-  int64_t event = 0;
-  std::string where(int rank) const { return str("first at event ", event, " of rank ", rank); }
-};
-
+// Empty: the call allocates and frees what it should.
 std::string wrong_in(const StageEvidence& e, const std::vector<StageCall>& calls,
                      const StageCall& call, MemoryUse use) {
   const auto more = [&](const StageCall& one, MemoryUse of) {
@@ -78,45 +70,32 @@ std::string wrong_in(const StageEvidence& e, const std::vector<StageCall>& calls
              must <= 0 ? "none" : with_commas(must) + " B");
 }
 
-WrongCall first_wrong_call(const StageEvidence& e, int rank) {
-  const std::vector<StageCall> calls = e.calls(rank);
-  for (const StageCall& call : calls)
-    for (int i = 0; i < kMemoryUses; ++i)
-      if (const std::string what = wrong_in(e, calls, call, MemoryUse(i)); !what.empty()) {
-        const std::string unit = call.unit < 0 ? "" : "(" + e.right.names[size_t(call.unit)] + ")";
-        return {call.function + unit + " " + what, call.event};
-      }
-  return {};
-}
-
 }  // namespace
 
-RightStage::RightStage(const StageCase& c) {
+StageEvidence::StageEvidence() {
   const auto data = course_data(c);
   const TrainingSpec spec = training_spec(c, *data);
   const auto model = spec.new_model();
   for (const Unit& unit : model->units()) names.push_back(unit.name);
   full = padded_unit_sizes(model->units(), c.ranks);
-  optimizer = optimizer_bytes(spec.engine.optimizer, c.dtype);
+  optimizer = optimizer_bytes(spec.engine.optimizer, spec.engine.precision).state;
   const Prediction steady = predict({.options = spec.engine, .ranks = c.ranks, .units = full});
   for (const auto& [key, t] : steady.traffic.rows())
     if (key.purpose != Purpose::check)  // which follows a gradient that is not finite
-      sent.push_back(
+      right_sent.push_back(
           {key.purpose,
            key.collective,
            {t.calls * c.steps, t.elements * c.steps, t.sent_bytes_times_n * c.steps, t.ranks}});
 }
 
-void check_uses(const StageEvidence& e) {
-  const WrongCall call = first_wrong_call(e, 0);
-  if (call.meaning.find(" as MemoryUse::") != std::string::npos)
-    fail(call.meaning, call.where(0), call.event);
-}
-
 void check_each_call(const StageEvidence& e) {
   for (int r = 0; r < e.c.ranks; ++r)
-    if (const WrongCall call = first_wrong_call(e, r); !call.meaning.empty())
-      fail(call.meaning, call.where(r), r == 0 ? call.event : 0);
+    for (const std::vector<StageCall> calls = e.calls(r); const StageCall& call : calls)
+      for (int i = 0; i < kMemoryUses; ++i)
+        if (const std::string what = wrong_in(e, calls, call, MemoryUse(i)); !what.empty())
+          fail(str(call.function, call.unit < 0 ? "" : str("(", e.names[size_t(call.unit)], ")"),
+                   " ", what),
+               str("first at event ", call.event, " of rank ", r), r == 0 ? call.event : 0);
 }
 
 }  // namespace zl::exercises

@@ -1,5 +1,6 @@
 // The checks of exercises 05 to 07, whose answer is one stage file, and what they say of its
 // traffic.
+#include <algorithm>
 #include <map>
 
 #include "tutorials/exercises/stages/evidence.h"
@@ -13,10 +14,9 @@ using Sent = std::map<Collective, Traffic>;
 
 Sent sent_as(Purpose purpose, const std::vector<SentRow>& rows) {
   Sent all;
-  for (const SentRow& row : rows) {
-    const bool known = row.purpose >= Purpose{} && row.purpose < Purpose::scales;
-    if ((known ? row.purpose : Purpose::scales) == purpose) all[row.collective] = row.traffic;
-  }
+  for (const SentRow& row : rows)
+    if (std::clamp(row.purpose, Purpose{}, Purpose::scales) == purpose)
+      all[row.collective] = row.traffic;
   return all;
 }
 
@@ -28,8 +28,7 @@ std::string calls_text(const Sent& rows) {
   return text.empty() ? "nothing" : text;
 }
 
-std::string meaning_of_traffic(const StageCase& c, Purpose purpose, const Sent& is,
-                               const Sent& must) {
+std::string meaning_of_traffic(Purpose purpose, const Sent& is, const Sent& must) {
   const std::string what = str("the ", name(purpose), "s");
   if (purpose != Purpose::gradient && purpose != Purpose::parameter)
     return str("the stage sends values as ", name(purpose),
@@ -37,20 +36,16 @@ std::string meaning_of_traffic(const StageCase& c, Purpose purpose, const Sent& 
   if (is.empty()) return what + " are not communicated";
   if (must.empty()) return what + " are communicated, which this stage does not need";
   const auto& [expected, right] = *must.begin();
-  const Collective collective = is.begin()->first;
-  if (!is.contains(expected))
-    return str(name(collective), " instead of ", name(expected), " for ", what,
-               collective == Collective::all_reduce
+  if (const Collective instead = is.begin()->first; !is.contains(expected))
+    return str(name(instead), " instead of ", name(expected), " for ", what,
+               instead == Collective::all_reduce
                    ? ": the bits may be right, but a rank sends twice as much"
                    : "");
-  if (is.size() > 1)
-    return str("more than ", name(expected), " is called for ", what,
-               ": each further call costs as much again");
-  const int64_t calls = is.at(expected).calls, steps = calls % c.steps == 0 ? c.steps : 1;
+  int64_t calls = 0;
+  for (const auto& [collective, traffic] : is) calls += traffic.calls;
   if (calls == right.calls) return what + "' calls have the wrong number of elements";
-  return str(what, " are communicated too ",
-             calls > right.calls ? "often: " : "rarely: ", calls / steps,
-             steps > 1 ? " calls per step, not " : " calls, not ", right.calls / steps);
+  return str(what, " are communicated too ", calls > right.calls ? "often: " : "rarely: ", calls,
+             " calls, not ", right.calls);
 }
 
 void check_traffic(const StageEvidence& e) {
@@ -63,9 +58,9 @@ void check_traffic(const StageEvidence& e) {
     for (const Purpose purpose :
          {Purpose::gradient, Purpose::parameter, Purpose::norm, Purpose::loss, Purpose::check,
           Purpose::checkpoint, Purpose::scales}) {
-      const Sent is = sent_as(purpose, e.sent(r)), must = sent_as(purpose, e.right.sent);
+      const Sent is = sent_as(purpose, e.sent(r)), must = sent_as(purpose, e.right_sent);
       if (is != must)
-        fail(meaning_of_traffic(e.c, purpose, is, must),
+        fail(meaning_of_traffic(purpose, is, must),
              str("rank ", r, " of ", e.c.ranks, ", as ", name(purpose), ", in ", e.c.steps,
                  " steps: ", calls_text(is), "; must be ", calls_text(must)));
     }
@@ -90,15 +85,11 @@ TEST_CASE("memory at rest", "[05][06][07][start][5 points]") { check(check_each_
 TEST_CASE("one rank", "[05][06][07][start][5 points]") { check(check_bits); }
 TEST_CASE("bits at 2 ranks", "[05][06][07][bits][10 points]") { check(check_bits); }
 TEST_CASE("bits at 3 ranks", "[05][06][07][bits][15 points]") { check(check_bits); }
-TEST_CASE("three micro-batches", "[05][06][07][accumulation][15 points]") { check(check_bits); }
-TEST_CASE("traffic", "[05][06][07][traffic][10 points]") { check(check_traffic); }
+TEST_CASE("three micro-batches", "[05][06][07][accumulation][20 points]") { check(check_bits); }
+TEST_CASE("traffic", "[05][06][07][traffic][15 points]") { check(check_traffic); }
 TEST_CASE("peak", "[05][06][07][peak][20 points]") { check(check_each_call); }
-TEST_CASE("a unit that runs twice", "[05][06][07][models][5 points]") {
+TEST_CASE("a unit that runs twice", "[05][06][07][models][10 points]") {
   check(check_bits, check_each_call);
 }
-TEST_CASE("unused and frozen parameters", "[05][06][07][models][5 points]") { check(check_bits); }
-TEST_CASE("clipping", "[05][06][07][numerics][3 points]") { check(check_bits); }
-TEST_CASE("bf16", "[05][06][07][numerics][4 points]") { check(check_bits); }
-TEST_CASE("large buckets", "[05][06][07][numerics][3 points]") { check(check_bits); }
 
 }  // namespace zl::exercises

@@ -7,20 +7,18 @@
 
 namespace zl::exercises {
 
-// What the stage must keep and send, by the closed formulas: nothing of the student's file is used.
-struct RightStage {
-  explicit RightStage(const StageCase& c);
-  std::vector<std::string> names;  // of the units
-  std::vector<int64_t> full;       // [n] of each unit, padded
-  OptimizerBytes optimizer;
-  std::vector<SentRow> sent;  // of a rank in all steps
-};
-
 struct StageEvidence {
+  StageEvidence();
   StageCase c = stage_case(options());
   Record seen = observe();
-  RightStage right{c};
   bool exact = options().device == DeviceKind::cpu;  // the reference is computed there
+
+  // What the stage must keep and send, by the closed formulas: nothing of the student's file is
+  // used.
+  std::vector<std::string> names;   // of the units
+  std::vector<int64_t> full;        // [n] of each unit, padded
+  int64_t optimizer = 0;            // [B] of its state, per element
+  std::vector<SentRow> right_sent;  // of a rank in all steps
 
   // Of one rank: its calls of the stage file's functions, in order of time; what it sent in the
   // whole run.
@@ -28,8 +26,6 @@ struct StageEvidence {
   std::vector<SentRow> sent(int rank) const { return seen.rows<SentRow>(str("sent ", rank)); }
 };
 
-// Fails where a call of rank 0 allocates a tensor for another use of memory than it has.
-void check_uses(const StageEvidence& e);
 // Losses, gradients, norms and weights against the plain loop, in the order in which they arise.
 void check_bits(const StageEvidence& e);
 // What each call allocates and frees, and so what a rank keeps and the peak, against the closed

@@ -47,14 +47,15 @@ class WatchedStage final : public Stage {
         comm, memory(),
         std::vector{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather});
     memory().events().listen([&watched](const Event& event) { watched.listen(event); });
-    watch("the constructor", -1,
+    watch("the constructor", nullptr,
           [&] { students_ = students_stage().make(units, *watched_.comm, memories, options); });
     require(students_ != nullptr, "the function that makes the stage returns nullptr");
   }
 
   bool reduces_every_micro_batch() const override {
     bool every = false;
-    watch("reduces_every_micro_batch", -1, [&] { every = students_->reduces_every_micro_batch(); });
+    watch("reduces_every_micro_batch", nullptr,
+          [&] { every = students_->reduces_every_micro_batch(); });
     return every;
   }
   void allocate(UnitState& u) override { run("allocate", u, &Stage::allocate); }
@@ -73,17 +74,30 @@ class WatchedStage final : public Stage {
   void reshard(UnitState& u) override { run("reshard", u, &Stage::reshard); }
 
  private:
-  // Records one call: what memory and waits gained between its begin and its end.
+  // Records one call: what memory and waits gained between its begin and its end. What the
+  // student's function throws gets its name and the unit's. A CommunicationError names the call,
+  // and the first error of all ranks is reported.
   template <class Body>
-  void watch(const char* function, int unit, const Body& body) const {
-    StageCall call{.unit = unit,
+  void watch(const char* function, const UnitState* u, const Body& body) const {
+    StageCall call{.unit = u ? u->unit->index : -1,
                    .event = watched_.comm->transport().events().appended(),
                    .waits = -watched_.comm->waits()};
     std::string_view(function).copy(call.function, sizeof call.function - 1);
     MemoryLedger& now = watched_.memory;
     now.reset_peak();
     const MemoryLedger before = now;
-    body();
+    const bool pending = u && u->unshard_work.pending();
+    try {
+      body();
+      // A Work in it would run when no call is watched.
+      require(!u || u->unshard_work.pending() == pending, "u.unshard_work is kept by the schedule");
+    } catch (const std::exception& e) {
+      const std::string text = e.what();
+      if (dynamic_cast<const CommunicationError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e) ||
+          text.starts_with("not written yet"))
+        throw;
+      throw std::runtime_error(str(function, u ? "(" + u->name() + ")" : "", ": ", text));
+    }
     call.waits += watched_.comm->waits();
     for (int i = 0; i < kMemoryUses; ++i) {
       const int64_t live = before.live(MemoryUse(i));
@@ -93,37 +107,17 @@ class WatchedStage final : public Stage {
     watched_.calls.push_back(call);
   }
 
-  // What the student's function throws gets its name and the unit's. A CommunicationError names the
-  // call, and the first error of all ranks is reported.
-  template <class Body>
-  void guarded(const char* function, UnitState& u, const Body& body) {
-    const bool pending = u.unshard_work.pending();
-    try {
-      watch(function, u.unit->index, body);
-      // A Work in it would run when no call is watched.
-      require(u.unshard_work.pending() == pending, "u.unshard_work is kept by the schedule");
-    } catch (const std::exception& e) {
-      const std::string text = e.what();
-      if (dynamic_cast<const CommunicationError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e) ||
-          text.starts_with("not written yet"))
-        throw;
-      const bool undefined = text.find("undefined tensor") != std::string::npos;
-      throw std::runtime_error(str(function, "(", u.name(), "): ", text,
-                                   undefined ? ": a buffer of u does not exist at this time" : ""));
-    }
-  }
-
   template <class Function, class... More>
   void run(const char* name, UnitState& u, Function function, const More&... more) {
-    guarded(name, u, [&] { (students_.get()->*function)(u, more...); });
+    watch(name, &u, [&] { (students_.get()->*function)(u, more...); });
   }
 
   Work started(const char* name, UnitState& u, Work (Stage::*start)(UnitState&)) {
     Work work;
-    guarded(name, u, [&] { work = (students_.get()->*start)(u); });
+    watch(name, &u, [&] { work = (students_.get()->*start)(u); });
     if (!work.pending()) return work;
     return Work([this, &u, begun = std::make_shared<Work>(std::move(work))] {
-      guarded("Work::wait", u, [&] {
+      watch("Work::wait", &u, [&] {
         Work all = std::move(*begun);  // with what it holds
         all.wait();
       });

@@ -117,12 +117,11 @@ int check_one(const CheckCommand& command, const Exercise& exercise, const Toolc
   for (const std::string& path : {command.gradescope, command.junit})
     if (!path.empty()) require_output_file(path, "", command.force);
   require_machine(command, toolchain);
-  exercises::GradeOptions options = grade_options(command, command.student);
-  Progress progress(int64_t(exercise.checks.size()) + 1, command.quiet);
-  options.on_check = [&](const std::string& check) { progress.item(check); };
+  const exercises::GradeOptions options = grade_options(command, command.student);
+  Progress progress(1, command.quiet);
   exercises::Grade& grade = submission.grade;
   if (!missing) {
-    progress.item("compiling " + printable_line(submission.file));
+    progress.item("compiling and checking " + printable_line(submission.file));
     grade = exercises::grade(exercise, submission.file, toolchain, options);
   }
   progress.clear();
