@@ -157,7 +157,7 @@ class Backend {
   // As copy() without a cast, and it may be in flight: both tensors must stay as they are until
   // get() has returned, which throws what failed. The future's destructor returns when neither
   // tensor is used any more. The default copies at once.
-  virtual std::future<void> start_copy(const Tensor& from, const Tensor& to);
+  [[nodiscard]] virtual std::future<void> start_copy(const Tensor& from, const Tensor& to);
   // to.bytes() bytes of the host's memory, which may be reused when a call has returned.
   virtual void upload(const void* host, const Tensor& to);
   virtual void download(const Tensor& from, void* host);

@@ -1,6 +1,7 @@
 // HSDP, also MiCS (arXiv:2205.00119): ZeRO stage 3 inside each group of N / R ranks. The R groups
 // are replicas, which add their gradients once per step.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Reductions: in place; of each micro-batch inside a group, of each step between groups. Both are
+// sums, which reduce_across() divides once; in f16 both are means.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "tensor/kernels.h"

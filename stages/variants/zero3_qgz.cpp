@@ -1,8 +1,8 @@
 // ZeRO stage 3 with quantised gradients (qgZ of ZeRO++, arXiv:2306.10209, section 3.3): gradients
 // are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
+// The sum, in fp32, is divided once.
 #include <map>
 
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "stages/variants/quantized.h"

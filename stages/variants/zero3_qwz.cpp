@@ -1,6 +1,6 @@
 // ZeRO stage 3 with quantised weights (qwZ of ZeRO++, arXiv:2306.10209, section 3.1): parameters
 // are gathered in 8 bits. The shards that are updated keep all their bits.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Reductions: in place, the mean.
 #include "stages/stage.h"
 #include "stages/variants/quantized.h"
 #include "tensor/kernels.h"
