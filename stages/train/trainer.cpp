@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "nn/data/windows.h"
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/backend.h"
 #include "tensor/kernels.h"
 #include "tensor/printable.h"

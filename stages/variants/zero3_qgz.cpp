@@ -14,7 +14,10 @@ namespace {
 class ThisStage final : Groups, public Stage {
  public:
   ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
-      : Groups(comm, o), Stage(units, comm, memories, o) {}
+      : Groups(comm, o), Stage(units, comm, memories, o) {
+    require_input(!o.communication_data_type,
+                  "zero3_qgz communicates gradients in 4 bits; leave communication_data_type out");
+  }
 
  private:
   void allocate(UnitState& u) override {

@@ -9,8 +9,15 @@ namespace zl {
 namespace {
 
 class ThisStage final : public Stage {
-  using Stage::Stage;
+ public:
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
+      : Stage(units, comm, memories, o) {
+    require_input(!offloads_parameter(o),
+                  "zero3_qwz quantizes its parameter shard on the device: leave offload_param out, "
+                  "or take zero3");
+  }
 
+ private:
   void allocate(UnitState& u) override {
     u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
     u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);

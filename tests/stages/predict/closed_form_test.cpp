@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "nn/formats/named_gpt.h"
 #include "nn/gpt.h"
 
 using namespace zl;

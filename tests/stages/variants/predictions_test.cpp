@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "nn/formats/named_gpt.h"
 #include "nn/gpt.h"
 #include "stages/variants/groups.h"
 #include "tests/nn/scratch_folder.h"

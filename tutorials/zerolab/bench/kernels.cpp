@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "nn/formats/named_gpt.h"
 #include "nn/gpt.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"

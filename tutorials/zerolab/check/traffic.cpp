@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "nn/formats/named_gpt.h"
 #include "nn/gpt.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/cli/quantity.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "nn/formats/named_gpt.h"
 #include "nn/gpt.h"
 #include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
