@@ -1,6 +1,5 @@
 // Which stage fits a machine, and which is the fastest there? The planner's clock on a machine with
 // round numbers, and then on machines that exist.
-#include "nn/formats/named_gpt.h"
 #include "stages/predict/clock/clock_plan.h"
 #include "stages/predict/closed_form.h"
 #include "stages/predict/dry_run.h"

@@ -8,7 +8,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "nn/formats/named_gpt.h"
 #include "stages/deepspeed/keys.h"
 #include "stages/stage_file.h"
 #include "stages/variants/presets.h"

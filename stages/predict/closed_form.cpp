@@ -134,8 +134,7 @@ void add_moves(Prediction& p, const PredictionInput& in) {
     add_shards(p.moves, Move::host_to_device, in, accumulated);
     add_shards(p.moves, Move::device_to_host, in, communicated);
   }
-  add_update(p.update_moves, in, gradient_type(o));
-  p.moves.add(p.update_moves);
+  for (MoveLog* log : {&p.moves, &p.update_moves}) add_update(*log, in, gradient_type(o));
 }
 
 // ---- peaks -------------------------------------------------------------------------------------

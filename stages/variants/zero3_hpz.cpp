@@ -1,6 +1,7 @@
 // ZeRO stage 3 with a secondary partition (hpZ of ZeRO++, arXiv:2306.10209, section 3.2): what the
 // forward pass has gathered is kept once per node, so that the backward pass gathers inside a node.
-// Reductions: in place, the mean; in reproducible mode the sum.
+// Work: a call in flight. Reductions: in place, the mean; in reproducible mode the sum.
+// Caller: schedule/step_schedule.cpp.
 #include <string_view>
 
 #include "stages/stage.h"

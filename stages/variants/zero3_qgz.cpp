@@ -1,6 +1,6 @@
 // ZeRO stage 3 with quantised gradients (qgZ of ZeRO++, arXiv:2306.10209, section 3.3): gradients
 // are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
-// The sum, in fp32, is divided once.
+// Caller: schedule/step_schedule.cpp.
 #include <map>
 
 #include "stages/stage.h"
@@ -14,10 +14,7 @@ namespace {
 class ThisStage final : Groups, public Stage {
  public:
   ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
-      : Groups(comm, o), Stage(units, comm, memories, o) {
-    require_input(!o.communication_data_type,
-                  "zero3_qgz communicates gradients in 4 bits; leave communication_data_type out");
-  }
+      : Groups(comm, o), Stage(units, comm, memories, without_gradient_type(o)) {}
 
  private:
   void allocate(UnitState& u) override {

@@ -1,6 +1,7 @@
 // ZeRO stage 3 with quantised weights (qwZ of ZeRO++, arXiv:2306.10209, section 3.1): parameters
 // are gathered in 8 bits. The shards that are updated keep all their bits.
 // Reductions: in place, the mean.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/quantized.h"
 #include "tensor/kernels.h"

@@ -140,12 +140,9 @@ TEST_CASE("AdamW, layer norm and cross-entropy read and write each element in ac
   CHECK(vectors_of([&] { kernel::cross_entropy(x, targets, loss); }) == vectors);
   CHECK(vectors_of([&] { kernel::cross_entropy_backward(x, targets, loss, y); }) == 3 * vectors);
   // Parameter and moments are read and written, the gradient is read.
-  const OptimizerUpdate update{
-      x,
-      y,
-      tensor({rows, columns}),
-      Tensor::zeros(gpu.memory, MemoryUse::optimizer_state, {rows, columns}, Dtype::f32),
-      {}};
+  const Tensor squares =
+      Tensor::zeros(gpu.memory, MemoryUse::optimizer_state, {rows, columns}, Dtype::f32);
+  const OptimizerUpdate update{x, y, tensor({rows, columns}), squares, {}};
   CHECK(vectors_of([&] { kernel::update_parameters(update); }) == 7 * vectors);
 }
 

@@ -42,11 +42,8 @@ OptimizerUpdate sgd_of(Side& s, const UpdateCase& c, double momentum) {
   if (momentum != 0) u.moment = s.nan({c.n}, c.state());
   if (c.master) u.master = s.of(random_values(c.n, 5), {c.n}, c.state());
   u.gradient_scale = 0.3f;
-  u.config = {.kind = OptimizerKind::sgd,
-              .lr = 0.1,
-              .weight_decay = 0.01,
-              .momentum = momentum,
-              .dampening = 0.1};
+  u.config.kind = OptimizerKind::sgd, u.config.lr = 0.1, u.config.weight_decay = 0.01;
+  u.config.momentum = momentum, u.config.dampening = 0.1;
   return u;
 }
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "autograd/ops.h"
-#include "nn/formats/named_gpt.h"
 #include "optim/flat_optimizer.h"
 #include "tests/nn/flat_gpt.h"
 #include "tests/paths.h"

@@ -130,8 +130,8 @@ inline std::vector<Tensor> adamw(Operands make) {
   OptimizerUpdate u{.parameter = make.noise(n),
                     .gradient = make.noise(n),
                     .moment = make.noise(n, state),
-                    .exp_avg_sq = make.of(Values(size_t(numel(n)), 0.5), n, state)};
-  u.config.weight_decay = 0.1;
+                    .exp_avg_sq = make.of(Values(size_t(numel(n)), 0.5), n, state),
+                    .config = {.weight_decay = 0.1}};
   if (state != make.dtype) u.master = make.noise(n, state);
   kernel::update_parameters(u);
   std::vector<Tensor> written{u.parameter, u.moment, u.exp_avg_sq};

@@ -43,14 +43,13 @@ struct State {
 // Loshchilov & Hutter, algorithm 2, in double.
 State reference(const OptimizerUpdate& u, State s, double g) {
   const OptimizerConfig& c = u.config;
-  const double decay = c.lr * c.weight_decay * s.p;
   const auto correction = [&](double beta) { return 1 - std::pow(beta, double(u.step)); };
   g *= u.gradient_scale;
   if (!c.decoupled) g += c.weight_decay * s.p;
   s.m = c.beta1 * s.m + (1 - c.beta1) * g;
   s.v = c.beta2 * s.v + (1 - c.beta2) * g * g;
   const double step = s.m / correction(c.beta1) / (std::sqrt(s.v / correction(c.beta2)) + c.eps);
-  return {s.p - c.lr * step - (c.decoupled ? decay : 0), s.m, s.v};
+  return {s.p - c.lr * step - (c.decoupled ? c.lr * c.weight_decay * s.p : 0), s.m, s.v};
 }
 
 TEST_CASE(
@@ -109,8 +108,7 @@ TEST_CASE("adamw refuses gradients and state that do not fit the parameter", "[t
 TEST_CASE("sgd with momentum but without a buffer is refused", "[tensor]") {
   Cpu cpu(any_host_backend());
   const Tensor four = cpu.of({1, 1, 1, 1}, {4}, Dtype::f32);
-  OptimizerUpdate u{.parameter = four, .gradient = four};
-  u.config = {.kind = OptimizerKind::sgd, .momentum = 0.9};
+  const OptimizerUpdate u{four, four, {}, {}, {}, {.kind = OptimizerKind::sgd, .momentum = 0.9}};
   CHECK_THROWS_AS(kernel::update_parameters(u), std::invalid_argument);
 }
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/predict/dry_run.h"
 #include "stages/predict/plan.h"

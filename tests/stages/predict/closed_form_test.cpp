@@ -5,7 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 
 using namespace zl;
 

@@ -4,7 +4,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "nn/formats/named_gpt.h"
 #include "stages/train/comparison.h"
 #include "tests/stages/checkpoint/checkpoint_run.h"
 

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "nn/data/windows.h"
-#include "nn/formats/named_gpt.h"
 #include "stages/train/gpt_spec.h"
 #include "tests/nn/data/markov.h"
 

@@ -5,7 +5,6 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 #include "stages/variants/groups.h"
 #include "tests/nn/scratch_folder.h"
 #include "tests/stages/stage_run.h"

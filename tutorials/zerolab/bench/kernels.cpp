@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/bench/timed_backend.h"

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/run_setup.h"

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 #include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/nearest.h"

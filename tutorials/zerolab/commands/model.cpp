@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/formats/llmc.h"
-#include "nn/formats/named_gpt.h"
 #include "stages/train/trainer.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"

@@ -6,7 +6,6 @@
 
 #include "nn/data/corpus.h"
 #include "nn/formats/named_gpt.h"
-#include "nn/gpt.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/variants/groups.h"
 #include "tensor/io/crc32c.h"
