@@ -188,7 +188,4 @@ TEST_CASE("variants refuse what they cannot keep", "[stages]") {
     else
       CHECK_THROWS_AS(check(sums, memories), InputError);
   }
-  CHECK_THROWS_AS(
-      check({.stage = StageKind("zero3_qgz"), .communication_data_type = Dtype::f32}, memories),
-      InputError);
 }
