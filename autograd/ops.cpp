@@ -65,56 +65,46 @@ Tensor accumulation_buffer(const GradientTarget& target, const Shape& shape, con
   return slot.tensor;
 }
 
-// x times the weight, plus a bias if there is one. With Transpose::yes the weight is (O, I).
-Var times_weight(const Var& x, const Var& weight, const Var* bias, Transpose transpose) {
+// x times the weight, plus the bias; an empty Var is none. With Transpose::yes the weight is (O,
+// I).
+Var times_weight(const Var& x, const Var& weight, const Var& bias, Transpose transpose) {
   const bool t = transpose == Transpose::yes;
   const int64_t columns = weight.value().dim(t ? 0 : 1);
   const int64_t row = t ? x.value().backend().padded_columns(columns) : columns;
   Tensor y = activation_like(x.value(), with_last(x.value().shape(), row));
-  const Var b = bias ? *bias : Var();
-  run_kernels({&x, &weight, &b}, [&] {
+  run_kernels({&x, &weight, &bias}, [&] {
     // A kernel would also take rows of x that are padded (Backend::padded_columns).
     require(x.value().dim(-1) == weight.value().dim(t ? 1 : 0),
             "matmul: ", in_words(x.value().shape()), " times ", in_words(weight.value().shape()),
             t ? " transposed" : "", ": the inner sizes must be equal");
-    if (bias)
-      kernel::matmul_bias(x.value(), weight.value(), transpose, bias->value(), y);
-    else
-      kernel::matmul(x.value(), Transpose::no, weight.value(), transpose, y);
+    kernel::matmul({x.value()}, {weight.value(), transpose}, bias.value(), y);
   });
   const auto backward = [kept_x = x.keep(), to_x = x.target(), x_shape = x.value().shape(), weight,
-                         to_bias = b.target(), t](Tensor dy) {
+                         to_bias = bias.target(), t](Tensor dy) {
     if (weight.needs_gradient()) {
       GradientSlot dw = Tape::slot(weight.target(), weight.value().shape(), dy);
       const Tensor x = kept_x();  // a recomputed x is freed at the end of this block
-      if (t)
-        kernel::matmul(dy, Transpose::yes, x, Transpose::no, dw.tensor, dw.write);
-      else
-        kernel::matmul(x, Transpose::yes, dy, Transpose::no, dw.tensor, dw.write);
+      kernel::matmul({t ? dy : x, Transpose::yes}, {t ? x : dy}, {}, dw.tensor, dw.write);
     }
     if (to_bias) kernel::sum_rows(dy, accumulation_buffer(to_bias, {dy.dim(-1)}, dy));
     if (to_x) {
       GradientSlot dx = Tape::slot(to_x, x_shape, dy);
-      kernel::matmul(dy, Transpose::no, weight.value(), t ? Transpose::no : Transpose::yes,
-                     dx.tensor, dx.write);
+      kernel::matmul({dy}, {weight.value(), t ? Transpose::no : Transpose::yes}, {}, dx.tensor,
+                     dx.write);
     }
   };
-  return record_op({&x, &weight, &b}, y, backward);
+  return record_op({&x, &weight, &bias}, y, backward);
 }
 
 }  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias) {
-  return times_weight(x, weight, &bias, Transpose::no);
+  return times_weight(x, weight, bias, Transpose::no);
 }
 
-Var matmul(const Var& x, const Var& weight) {
-  return times_weight(x, weight, nullptr, Transpose::no);
-}
+Var matmul(const Var& x, const Var& weight) { return times_weight(x, weight, {}, Transpose::no); }
 
-Var project(const Var& x, const Var& weight) {
-  return times_weight(x, weight, nullptr, Transpose::yes);
-}
+Var project(const Var& x, const Var& weight) { return times_weight(x, weight, {}, Transpose::yes); }
 
 Var reshape(const Var& x, Shape shape) {
   Tensor y = x.value().view(std::move(shape));

@@ -23,11 +23,6 @@ struct GptConfig {
   void check() const;
 };
 
-// "tiny", "small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl". Throws InputError with the list
-// otherwise.
-GptConfig named_gpt(const std::string& name);
-std::vector<std::string> gpt_names();
-
 // Activation recomputation: which activations forward does not keep, so that backward computes them
 // again. Same bits, less memory, more time.
 enum class Recompute {

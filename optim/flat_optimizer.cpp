@@ -110,45 +110,21 @@ void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, do
 void FlatOptimizer::update_groups(int64_t begin, const Tensor& parameters, const Tensor& gradients,
                                   const std::vector<Tensor>& state, double lr,
                                   float gradient_scale) const {
-  const OptimizerConfig& c = config_;
-  const auto correction = [&](double beta) {
-    return c.bias_correction ? 1 - std::pow(beta, double(steps_)) : 1;
-  };
   for (const ParameterGroup& group : groups_) {
     const int64_t first = std::max<int64_t>(0, group.begin - begin),
                   end = std::min(group.end - begin, parameters.numel());
     if (first >= end || group.frozen) continue;
     const auto part = [=](const Tensor& t) { return t.slice(first, {end - first}); };
-    const Tensor parameter = part(parameters), gradient = part(gradients),
-                 master = master_.defined() ? part(state[0]) : Tensor();
-    const Tensor* const moments = state.data() + master_.defined();
-    if (c.kind == OptimizerKind::sgd)
-      kernel::sgd({.parameter = parameter,
-                   .gradient = gradient,
-                   .momentum_buffer = c.momentum != 0 ? part(moments[0]) : Tensor(),
-                   .master = master,
-                   .gradient_scale = gradient_scale,
-                   .lr = lr,
-                   .momentum = c.momentum,
-                   .dampening = c.dampening,
-                   .weight_decay = group.weight_decay,
-                   .nesterov = c.nesterov,
-                   .first_step = steps_ == 1});
-    else
-      kernel::adamw({.parameter = parameter,
-                     .gradient = gradient,
-                     .exp_avg = part(moments[0]),
-                     .exp_avg_sq = part(moments[1]),
-                     .master = master,
-                     .gradient_scale = gradient_scale,
-                     .lr = lr,
-                     .beta1 = c.beta1,
-                     .beta2 = c.beta2,
-                     .eps = c.eps,
-                     .weight_decay = group.weight_decay,
-                     .correction1 = correction(c.beta1),
-                     .correction2 = correction(c.beta2),
-                     .decoupled = c.decoupled});
+    OptimizerUpdate update{.parameter = part(parameters), .gradient = part(gradients)};
+    update.config = config_;
+    update.config.lr = lr;
+    update.config.weight_decay = group.weight_decay;
+    update.gradient_scale = gradient_scale;
+    update.step = steps_;
+    Tensor* const states[] = {&update.master, &update.moment, &update.exp_avg_sq};
+    for (size_t i = 0; i < state.size(); ++i)  // the master copy is the first if there is one
+      *states[i + !master_.defined()] = part(state[i]);
+    kernel::update_parameters(update);
   }
 }
 

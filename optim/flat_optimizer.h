@@ -7,31 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include "tensor/backend.h"
 
 namespace zl {
-
-enum class OptimizerKind { adamw, sgd };
-
-struct OptimizerConfig {
-  OptimizerKind kind = OptimizerKind::adamw;
-  double lr = 1e-3;  // the rate of the constant schedule
-  double weight_decay = 0;
-  // AdamW, with the names and defaults of torch.optim.AdamW.
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool bias_correction = true;
-  bool decoupled = true;  // DeepSpeed's adam_w_mode; false adds the decay to the gradient
-  // SGD, as torch.optim.SGD.
-  double momentum = 0, dampening = 0;
-  bool nesterov = false;
-
-  // Keeps an fp32 copy of the parameters and updates that; the parameters are its rounding. Always
-  // on if the parameters are bf16 or f16. In fp32 it is an option that costs 4 more bytes per
-  // parameter (20 instead of 16).
-  bool separate_master = false;
-  // Parameters whose names match one of these globs (fnmatch's) do not decay.
-  std::vector<std::string> no_weight_decay;
-};
 
 // Optimizer state that is on disk. An update reads it in chunks into host memory, and writes the
 // chunks back: ZeRO-Infinity, Rajbhandari et al. 2021 (arXiv:2104.07857), section 5.2. The names of

@@ -1,5 +1,6 @@
 // DDP: parameters, gradients and optimizer state are replicated; each step averages the gradients.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Work: a call in flight. Reductions: in place, the mean; in reproducible mode the sum.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 
 namespace zl {

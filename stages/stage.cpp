@@ -243,9 +243,9 @@ Work Stage::reduce(UnitState& u, Tensor& full_gradient, Reduce reduction) {
     if (!apart) return mean;
     return and_then(std::move(mean), [gradient, &u] { kernel::copy(gradient, u.full_gradient); });
   }
-  // The sum begins with what earlier micro-batches left, so all gradients are added one after
-  // another. So what they left is cleared, and adding the sum replaces it: here where the gradient
-  // is kept in full, in after_reduce() where it is sharded.
+  // The sum begins with what earlier micro-batches left, so that all gradients are added one after
+  // another. It replaces what they left: that is cleared, and the sum is added to it, here if the
+  // gradient is kept in full, in after_reduce() if it is sharded.
   const bool scatters = reduction == &Communicator::reduce_scatter;
   const Tensor kept = scatters ? gradient_shard(u) : u.full_gradient,
                added = scatters ? local_shard(gradient) : gradient;

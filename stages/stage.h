@@ -115,9 +115,12 @@ class Stage {
 
   // Collectives of a unit, in place. The reductions take the mean over ranks, in
   // communication_type(): a gradient of another type that lives for one micro-batch is replaced by
-  // a copy of that type; one that is kept gets the result copied back. In reproducible mode they
-  // take the sum, and add it to what earlier micro-batches left. All of this is done when wait() of
-  // the Work has returned.
+  // a copy of that type; one that is kept gets the result copied back. All of this is done when
+  // wait() of the Work has returned.
+  //
+  // In reproducible mode they take the sum, which begins with what earlier micro-batches left. When
+  // wait() has returned, a full gradient that is kept holds the sum of all micro-batches so far. A
+  // gradient_shard is zero: its sum is in local_shard(full_gradient), and after_reduce() adds it.
   Work all_reduce(UnitState& u, Tensor& full_gradient);
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);
@@ -139,9 +142,10 @@ class Stage {
   // that is on disk is updated in chunks on the host. Full buffers are always on the device. For
   // activations: where the inputs of checkpointed passes wait for backward.
   Memory& memory_of(MemoryUse use) const;
-  // As they were given to the stage: those of groups may ask for no size.
+  // As they were given to the stage: ranks_per_node and replicas may be 0, for groups of the size
+  // that the stage chooses.
   const Options& options() const { return options_; }
-  // This rank's shard of the gradient that was reduced last.
+  // This rank's shard of the reduced gradient, once after_reduce() has run.
   Tensor gradient_shard(const UnitState& u) const;
   // The buffer that backward fills: full_gradient, or backward_gradient. end_backward() adds that
   // one to full_gradient, or in reproducible mode leaves it to the reduction.

@@ -36,11 +36,6 @@ const std::vector<StageFile>& stage_files() {
   return files;
 }
 
-bool StageFile::quantised(Purpose purpose) const {
-  return std::ranges::any_of(
-      calls, [&](const UnitCall& call) { return call.purpose == purpose && call.bits > 0; });
-}
-
 std::vector<StageKind> all_stages() {
   std::vector<StageKind> all;
   for (const StageFile& file : stage_files()) all.emplace_back(file.name);
@@ -103,11 +98,6 @@ void check(const Options& o, const Memories& memories) {
       " does not support reproducible sums: it ",
       file.bits == VariantBits::lossy ? "communicates fewer bits" : "adds the sums of groups",
       "; leave \"reproducible\" out, or take zero3 or zero3_hpz");
-  require_input(!file.quantised(Purpose::gradient) || !o.communication_data_type, file.name,
-                " communicates gradients in 4 bits; leave communication_data_type out");
-  require_input(!file.quantised(Purpose::parameter) || !offloads_parameter(o), file.name,
-                " quantizes its parameter shard on the device: leave offload_param out, or take "
-                "zero3");
   const bool parameter_on_host = offloads_parameter(o) && o.offload_param == OffloadDevice::cpu;
   for (const auto& [what, asked] : {std::pair{"cpu_checkpointing", o.cpu_checkpointing},
                                     {"offload_optimizer", offloads_optimizer(o)},

@@ -80,8 +80,6 @@ struct StageFile {
   const char* sentence = "";    // for --help
 
   bool is_variant() const { return parent != nullptr; }
-  // Whether what a purpose names is sent in fewer bits than it has.
-  bool quantised(Purpose purpose) const;
 };
 
 // The four, then all others by name.

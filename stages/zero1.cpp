@@ -1,5 +1,6 @@
 // ZeRO stage 1: optimizer state is sharded; parameters and gradients are kept in full.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Work: a call in flight. Reductions: in place, the mean; in reproducible mode the sum.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 
 namespace zl {

@@ -1,5 +1,6 @@
 // ZeRO stage 2: optimizer state and gradients are sharded; parameters are replicated.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Work: a call in flight. Reductions: in place, the mean; in reproducible mode the sum.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 

@@ -1,5 +1,6 @@
 // ZeRO stage 3: optimizer state, gradients and parameters are sharded.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Work: a call in flight. Reductions: in place, the mean; in reproducible mode the sum.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "tensor/kernels.h"
 

@@ -27,7 +27,7 @@ enum class Transpose { no, yes };
 // An operand of a matmul, and whether the matmul reads its transpose.
 struct Factor {
   const Tensor& tensor;
-  Transpose transpose;
+  Transpose transpose = Transpose::no;
 };
 
 // Kernels that may need workspace.
@@ -62,28 +62,45 @@ struct LayerNormGradients {
   Tensor dweight, dbias;  // (C), added to
 };
 
-// One AdamW update of n elements, as torch.optim.AdamW: Loshchilov & Hutter 2019
-// (arXiv:1711.05101), algorithm 2. Decay, moments, then p -= step_size * m / (sqrt(v) /
-// sqrt_correction2 + eps).
-struct AdamWUpdate {
-  Tensor parameter;            // (n) any float type; written
-  Tensor gradient;             // (n) any float type; read
-  Tensor exp_avg, exp_avg_sq;  // (n) compute type of the parameter: first and second moment
-  Tensor master;             // (n) compute type, or undefined: then the parameter itself is updated
-  float gradient_scale = 1;  // gradients are multiplied by this first
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  double correction1 = 1, correction2 = 1;  // 1 - beta^t; 1 switches bias correction off
-  bool decoupled = true;  // false: weight decay is added to the gradient (Adam with L2)
+enum class OptimizerKind { adamw, sgd };
+constexpr const char* name(OptimizerKind kind) {
+  return kind == OptimizerKind::adamw ? "adamw" : "sgd";
+}
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 1e-3;  // the rate of the constant schedule
+  double weight_decay = 0;
+  // AdamW, with the names and defaults of torch.optim.AdamW.
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  bool bias_correction = true;
+  bool decoupled = true;  // DeepSpeed's adam_w_mode; false adds the decay to the gradient
+  // SGD, as torch.optim.SGD.
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+
+  // Keeps an fp32 copy of the parameters and updates that; the parameters are its rounding. Always
+  // on if the parameters are bf16 or f16. In fp32 it is an option that costs 4 more bytes per
+  // parameter (20 instead of 16).
+  bool separate_master = false;
+  // Parameters whose names match one of these globs (fnmatch's) do not decay.
+  std::vector<std::string> no_weight_decay;
 };
 
-// One SGD update of n elements, as torch.optim.SGD. Types as in AdamWUpdate.
-struct SgdUpdate {
-  Tensor parameter, gradient;
-  Tensor momentum_buffer;  // undefined when momentum is 0
-  Tensor master;
-  float gradient_scale = 1;
-  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false, first_step = false;  // the first step copies the gradient into the buffer
+// One update of n elements.
+// AdamW, as torch.optim.AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2. Decay,
+// moments, then p -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps).
+// SGD, as torch.optim.SGD.
+struct OptimizerUpdate {
+  Tensor parameter;  // (n) any float type; written
+  Tensor gradient;   // (n) any float type; read
+  // (n) compute type of the parameter; undefined where the optimizer has none.
+  Tensor moment;             // exp_avg of AdamW, the momentum buffer of SGD
+  Tensor exp_avg_sq;         // of AdamW
+  Tensor master;             // undefined: then the parameter itself is updated
+  OptimizerConfig config{};  // with this update's lr and weight decay
+  float gradient_scale = 1;  // gradients are multiplied by this first
+  int64_t step = 1;          // of this optimizer; the first one writes SGD's buffer without reading
 };
 
 // Sums elements [begin, end) over the ranks' buffers, in the order of `buffers`, and writes the
@@ -157,7 +174,7 @@ class Backend {
   // As copy() without a cast, and it may be in flight: both tensors must stay as they are until
   // get() has returned, which throws what failed. The future's destructor returns when neither
   // tensor is used any more. The default copies at once.
-  virtual std::future<void> start_copy(const Tensor& from, const Tensor& to);
+  [[nodiscard]] virtual std::future<void> start_copy(const Tensor& from, const Tensor& to);
   // to.bytes() bytes of the host's memory, which may be reused when a call has returned.
   virtual void upload(const void* host, const Tensor& to);
   virtual void download(const Tensor& from, void* host);
@@ -233,8 +250,7 @@ class Backend {
   // ---- optimizer.cpp, with tensor/optimizer_math.h
 
   // In place. An element's new value depends on that element alone.
-  virtual void adamw(const AdamWUpdate&);
-  virtual void sgd(const SgdUpdate&);
+  virtual void update_parameters(const OptimizerUpdate&);
 
   // ---- sums.cpp: sums whose order is part of the contract
 

@@ -45,26 +45,6 @@ void require_ids(const char* what, const Tensor& ids) {
   require(ids.dtype() == Dtype::i32, what, ": token ids must be i32, not ", name(ids.dtype()));
 }
 
-void checked_matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write write) {
-  const auto& [a, ta] = fa;
-  const auto& [b, tb] = fb;
-  const bool a_turned = ta == Transpose::yes, b_turned = tb == Transpose::yes;
-  const int64_t m = out.rows(), k = b_turned ? b.dim(-1) : b.rows(),
-                n = b_turned ? b.rows() : b.dim(-1);
-  const auto fits = [&out = out](int64_t stored, int64_t columns) {
-    return stored == columns || stored == out.backend().padded_columns(columns);
-  };
-  require(
-      a.rows() == (a_turned ? k : m) && fits(a.dim(-1), a_turned ? m : k) && fits(out.dim(-1), n),
-      "matmul: (", a_turned ? a.dim(-1) : a.rows(), ", ", a_turned ? a.rows() : a.dim(-1), ")(", k,
-      ", ", n, ") cannot give ", in_words(out.shape()));
-  require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()),
-          "matmul: types ", name(a.dtype()), ", ", name(b.dtype()), " and ", name(out.dtype()),
-          " must be one float type");
-  recorded("matmul", out, 2 * m * n * k, {&a, &b, &out})
-      .matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
-}
-
 // B, T, H, D
 std::array<int64_t, 4> attention_dims(const char* what, const AttentionSaved& s) {
   require(s.qkv.shape().size() == 3 && s.qkv.dim(2) % 3 == 0, what,
@@ -101,15 +81,6 @@ void require_loss(const char* what, const Tensor& logits, const Tensor& targets,
   require_statistics(what, loss, 1, logits.dtype());
 }
 
-// A gradient, and a value of each state that is defined, for every parameter.
-void require_update(const char* what, const Tensor& parameter, const Tensor& gradient,
-                    std::initializer_list<std::pair<const char*, const Tensor*>> states) {
-  const int64_t n = parameter.numel();
-  require(gradient.numel() == n, what, ": ", gradient.numel(), " gradients for ", n, " parameters");
-  for (const auto& [which, state] : states)
-    if (state->defined()) require_is(what, which, *state, n, compute_type(parameter.dtype()));
-}
-
 }  // namespace
 
 void fill(double value, const Tensor& out) { recorded("fill", out, 0, {&out}).fill(value, out); }
@@ -141,15 +112,25 @@ void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write wr
       .gelu_backward(x, dy, dx, write);
 }
 
-void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out,
-            Write write) {
-  checked_matmul({a, ta}, {b, tb}, {}, out, write);
-}
-
-void matmul_bias(const Tensor& a, const Tensor& b, Transpose tb, const Tensor& bias,
-                 const Tensor& out) {
-  require_is("matmul_bias", "the bias", bias, out.dim(-1), out.dtype());
-  checked_matmul({a, Transpose::no}, {b, tb}, bias, out, Write::set);
+void matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write write) {
+  const auto& [a, ta] = fa;
+  const auto& [b, tb] = fb;
+  const bool a_turned = ta == Transpose::yes, b_turned = tb == Transpose::yes;
+  const int64_t m = out.rows(), k = b_turned ? b.dim(-1) : b.rows(),
+                n = b_turned ? b.rows() : b.dim(-1);
+  const auto fits = [&out = out](int64_t stored, int64_t columns) {
+    return stored == columns || stored == out.backend().padded_columns(columns);
+  };
+  require(
+      a.rows() == (a_turned ? k : m) && fits(a.dim(-1), a_turned ? m : k) && fits(out.dim(-1), n),
+      "matmul: (", a_turned ? a.dim(-1) : a.rows(), ", ", a_turned ? a.rows() : a.dim(-1), ")(", k,
+      ", ", n, ") cannot give ", in_words(out.shape()));
+  require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()),
+          "matmul: types ", name(a.dtype()), ", ", name(b.dtype()), " and ", name(out.dtype()),
+          " must be one float type");
+  if (bias.defined()) require_is("matmul", "the bias", bias, n, out.dtype());
+  recorded("matmul", out, 2 * m * n * k, {&a, &b, &out})
+      .matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
 }
 
 void sum_rows(const Tensor& x, const Tensor& out) {
@@ -236,26 +217,24 @@ void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const T
       .cross_entropy_backward(logits, targets, dloss, dlogits);
 }
 
-void adamw(const AdamWUpdate& u) {
-  require_update(
-      "adamw", u.parameter, u.gradient,
-      {{"exp_avg", &u.exp_avg}, {"exp_avg_sq", &u.exp_avg_sq}, {"the master copy", &u.master}});
-  require(u.exp_avg.defined() && u.exp_avg_sq.defined(),
-          "adamw: exp_avg and exp_avg_sq must be defined");
-  const Tensor& master = u.master.defined() ? u.master : u.parameter;
-  recorded("adamw", u.parameter, 16 * u.parameter.numel(),
-           {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg, &u.exp_avg_sq, &u.exp_avg_sq,
-            &master, &master})
-      .adamw(u);
-}
-
-void sgd(const SgdUpdate& u) {
-  require_update("sgd", u.parameter, u.gradient,
-                 {{"the momentum buffer", &u.momentum_buffer}, {"the master copy", &u.master}});
-  require(u.momentum == 0 || u.momentum_buffer.defined(), "sgd: momentum ", u.momentum,
-          " needs a momentum buffer");
-  recorded("sgd", u.parameter, 6 * u.parameter.numel(), {&u.parameter, &u.parameter, &u.gradient})
-      .sgd(u);
+void update_parameters(const OptimizerUpdate& u) {
+  const char* const what = name(u.config.kind);
+  const bool adamw = u.config.kind == OptimizerKind::adamw;
+  const int64_t n = u.parameter.numel();
+  require(u.gradient.numel() == n, what, ": ", u.gradient.numel(), " gradients for ", n,
+          " parameters");
+  const auto require_state = [&](const char* which, const Tensor& state, bool needed) {
+    require(state.defined() || !needed, what, ": needs ", which);
+    if (state.defined()) require_is(what, which, state, n, compute_type(u.parameter.dtype()));
+  };
+  require_state(adamw ? "exp_avg" : "a momentum buffer", u.moment, adamw || u.config.momentum != 0);
+  require_state("exp_avg_sq", u.exp_avg_sq, adamw);
+  require_state("the master copy", u.master, false);
+  const Tensor &p = u.parameter, &g = u.gradient, &m = u.moment, &v = u.exp_avg_sq,
+               &master = u.master.defined() ? u.master : p;
+  Backend& backend = adamw ? recorded(what, p, 16 * n, {&p, &g, &m, &m, &v, &v, &master, &master})
+                           : recorded(what, p, 6 * n, {&p, &p, &g});
+  backend.update_parameters(u);
 }
 
 void sum_of_squares(const Tensor& x, const Tensor& out) { sums_of_squares({&x, 1}, out); }

@@ -68,12 +68,9 @@ void gelu(const Tensor& x, const Tensor& y);
 void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write);
 
 // (M, K)(K, N) -> (M, N). A transposed operand is stored as (K, M) or (N, K). All dimensions but
-// the last are rows: x (B, T, C) counts as (B*T, C).
-void matmul(const Tensor& a, Transpose ta, const Tensor& b, Transpose tb, const Tensor& out,
-            Write write = Write::set);
-// The same, with bias (N) added to every row of out in one pass. b: (K, N), or transposed (N, K).
-void matmul_bias(const Tensor& a, const Tensor& b, Transpose tb, const Tensor& bias,
-                 const Tensor& out);
+// the last are rows: x (B, T, C) counts as (B*T, C). bias (N) is added to every row of out in the
+// same pass; it may be undefined, and must be with Write::add.
+void matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write = Write::set);
 void sum_rows(const Tensor& x, const Tensor& out);  // out (N) += sum over the rows of x (…, N)
 
 // y = (x - mean) * rstd * weight + bias per row. Ba et al. 2016 (arXiv:1607.06450), eq. 4.
@@ -100,8 +97,8 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& lo
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
                             const Tensor& dlogits);
 
-void adamw(const AdamWUpdate& update);
-void sgd(const SgdUpdate& update);
+// The events have the name of the optimizer.
+void update_parameters(const OptimizerUpdate& update);
 void sum_of_squares(const Tensor& x, const Tensor& out);  // out (1) f64
 // The same of each of several tensors of one type and memory, at once: out (as many) f64.
 void sums_of_squares(std::span<const Tensor> xs, const Tensor& out);

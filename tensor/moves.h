@@ -38,14 +38,7 @@ class MoveLog {
     totals_[size_t(move)].number += times;
     totals_[size_t(move)].bytes += times * bytes;
   }
-  void add(const MoveLog& other) {
-    for (size_t i = 0; i < totals_.size(); ++i) {
-      totals_[i].number += other.totals_[i].number;
-      totals_[i].bytes += other.totals_[i].bytes;
-    }
-  }
   const Total& of(Move move) const { return totals_[size_t(move)]; }
-  void clear() { totals_ = {}; }
   bool operator==(const MoveLog&) const = default;
 
  private:

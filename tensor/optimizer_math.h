@@ -33,24 +33,6 @@ struct UpdatedWeights {
   }
 };
 
-// Calls run(weights, gradients) with the storage types of the update's tensors. `address` gives the
-// address of a tensor's elements as the kernel uses it.
-template <class Update, class Address, class Run>
-void for_update_types(const Update& u, Address address, Run run) {
-  for_float_type(u.parameter.dtype(), [&](auto parameter_type) {
-    for_float_type(u.gradient.dtype(), [&](auto gradient_type) {
-      using P = decltype(parameter_type);
-      P* const parameter = static_cast<P*>(address(u.parameter));
-      const auto* const gradient = static_cast<const decltype(gradient_type)*>(address(u.gradient));
-      if (u.master.defined())
-        run(UpdatedWeights<P, true>{parameter, static_cast<Compute<P>*>(address(u.master))},
-            gradient);
-      else
-        run(UpdatedWeights<P, false>{parameter, nullptr}, gradient);
-    });
-  });
-}
-
 // AdamW. The constants are computed in double on the host and rounded once.
 //
 // The first moment is beta1 m + (1 - beta1) g, as in the paper. torch's lerp rounds differently in
@@ -60,19 +42,21 @@ struct AdamWElement {
   F *exp_avg, *exp_avg_sq;
   F scale, keep, decay, beta1, rest1, beta2, rest2, step_size, root2, eps;
 
-  AdamWElement(const AdamWUpdate& u, void* exp_avg, void* exp_avg_sq)
-      : exp_avg(static_cast<F*>(exp_avg)),
-        exp_avg_sq(static_cast<F*>(exp_avg_sq)),
-        scale(F(u.gradient_scale)),
-        keep(F(u.decoupled ? 1 - u.lr * u.weight_decay : 1)),
-        decay(F(u.decoupled ? 0 : u.weight_decay)),
-        beta1(F(u.beta1)),
-        rest1(F(1 - u.beta1)),
-        beta2(F(u.beta2)),
-        rest2(F(1 - u.beta2)),
-        step_size(F(u.lr / u.correction1)),
-        root2(F(std::sqrt(u.correction2))),
-        eps(F(u.eps)) {}
+  AdamWElement(const OptimizerUpdate& u, void* exp_avg, void* exp_avg_sq)
+      : exp_avg(static_cast<F*>(exp_avg)), exp_avg_sq(static_cast<F*>(exp_avg_sq)) {
+    const OptimizerConfig& c = u.config;
+    const auto correction = [&](double beta) {
+      return c.bias_correction ? 1 - std::pow(beta, double(u.step)) : 1;
+    };
+    scale = F(u.gradient_scale);
+    keep = F(c.decoupled ? 1 - c.lr * c.weight_decay : 1);
+    decay = F(c.decoupled ? 0 : c.weight_decay);
+    beta1 = F(c.beta1), rest1 = F(1 - c.beta1);
+    beta2 = F(c.beta2), rest2 = F(1 - c.beta2);
+    step_size = F(c.lr / correction(c.beta1));
+    root2 = F(std::sqrt(correction(c.beta2)));
+    eps = F(c.eps);
+  }
 
   template <class W, class G>
   [[gnu::always_inline]] ZL_DEVICE void update(int64_t i, const W& weights,
@@ -88,23 +72,23 @@ struct AdamWElement {
   }
 };
 
-template <class F>
+template <class F, bool has_momentum>
 struct SgdElement {
-  F* buffer;  // unused without momentum
+  F* buffer;
   F scale, decay, lr, momentum, rest;
   bool first, nesterov;
 
-  SgdElement(const SgdUpdate& u, void* buffer)
+  SgdElement(const OptimizerUpdate& u, void* buffer)
       : buffer(static_cast<F*>(buffer)),
         scale(F(u.gradient_scale)),
-        decay(F(u.weight_decay)),
-        lr(F(u.lr)),
-        momentum(F(u.momentum)),
-        rest(F(1 - u.dampening)),
-        first(u.first_step),
-        nesterov(u.nesterov) {}
+        decay(F(u.config.weight_decay)),
+        lr(F(u.config.lr)),
+        momentum(F(u.config.momentum)),
+        rest(F(1 - u.config.dampening)),
+        first(u.step == 1),
+        nesterov(u.config.nesterov) {}
 
-  template <bool has_momentum, class W, class G>
+  template <class W, class G>
   [[gnu::always_inline]] ZL_DEVICE void update(int64_t i, const W& weights,
                                                const G* gradient) const {
     const F p = weights[i];
@@ -119,5 +103,31 @@ struct SgdElement {
     }
   }
 };
+
+// Calls run(weights, gradients, element) with the storage types of the update's tensors and the
+// optimizer's arithmetic. `address` gives the address of a tensor's elements as the kernel uses it.
+template <class Address, class Run>
+void for_update_types(const OptimizerUpdate& u, Address address, Run run) {
+  const auto with = [&](auto weights, const auto* gradient) {
+    using F = typename decltype(weights)::F;
+    if (u.config.kind == OptimizerKind::adamw)
+      run(weights, gradient, AdamWElement<F>(u, address(u.moment), address(u.exp_avg_sq)));
+    else if (u.config.momentum != 0)
+      run(weights, gradient, SgdElement<F, true>(u, address(u.moment)));
+    else
+      run(weights, gradient, SgdElement<F, false>(u, nullptr));
+  };
+  for_float_type(u.parameter.dtype(), [&]<class P>(P) {
+    for_float_type(u.gradient.dtype(), [&]<class G>(G) {
+      P* const parameter = static_cast<P*>(address(u.parameter));
+      const G* const gradient = static_cast<const G*>(address(u.gradient));
+      auto* const master = static_cast<Compute<P>*>(address(u.master));
+      if (u.master.defined())
+        with(UpdatedWeights<P, true>{parameter, master}, gradient);
+      else
+        with(UpdatedWeights<P, false>{parameter, nullptr}, gradient);
+    });
+  });
+}
 
 }  // namespace zl

@@ -22,7 +22,7 @@ float ones_times_twos(Device device, Backend& backend, int64_t K) {
     return t;
   };
   const Tensor out = filled({5, 3}, 0);
-  kernel::matmul(filled({5, K}, 1), Transpose::no, filled({K, 3}, 2), Transpose::no, out);
+  kernel::matmul({filled({5, K}, 1)}, {filled({K, 3}, 2)}, {}, out);
   return kernel::download<float>(out).back();
 }
 

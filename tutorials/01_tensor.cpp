@@ -74,7 +74,7 @@ void transposed(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   const Tensor g = Tensor::empty(memory, MemoryUse::activation, {C, C});
   const int64_t before = ledger.live_total(), dims[] = {C, C, R};
   ledger.reset_peak();
-  kernel::matmul(a, Transpose::yes, a, Transpose::no, g);
+  kernel::matmul({a, Transpose::yes}, {a}, {}, g);
   lesson.number("product_keeps", ledger.live_total() - before, 0, "no transposed copy");
   lesson.check("the kernel allocated the workspace that it announces, and freed it",
                ledger.peak_total() - before ==

@@ -11,8 +11,8 @@
 
 #include <optional>
 
+#include "nn/data/batch_source.h"
 #include "nn/data/token_data.h"
-#include "nn/model.h"
 
 namespace zl {
 

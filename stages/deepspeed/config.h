@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "stages/options.h"
 
 namespace zl {

@@ -17,13 +17,19 @@ bool gathers_for_backward(const StageFile& stage) {
   return std::ranges::count(stage.calls, Per::backward, &UnitCall::per) > 0;
 }
 
+// Whether a stage sends what a purpose names in fewer bits than it has.
+bool quantised(const StageFile& stage, Purpose purpose) {
+  return std::ranges::any_of(
+      stage.calls, [&](const UnitCall& call) { return call.purpose == purpose && call.bits > 0; });
+}
+
 SteadyInput steady_input(const PredictionInput& in) { return {in.options, in.ranks, in.units}; }
 
 // Whether a reduction takes a copy of the gradient in another type. A full gradient that would be
 // freed after the reduction is then freed when it is issued. Quantised codes are no such copy.
 bool converts(const PredictionInput& in) {
   const Options& o = in.options;
-  if (file_of(o.stage).quantised(Purpose::gradient)) return false;
+  if (quantised(file_of(o.stage), Purpose::gradient)) return false;
   return communication_type(o) != (reduces_every_micro_batch(o) ? o.precision : gradient_type(o));
 }
 
@@ -120,16 +126,15 @@ void add_moves(Prediction& p, const PredictionInput& in) {
     if (!gradient_on_host) continue;
     if (o.reproducible)  // the sum continues from the shard
       add_shards(p.moves, Move::host_to_device, in, accumulated);
-    const bool quantised = file_of(o.stage).quantised(Purpose::gradient);
-    add_shards(p.moves, Move::device_to_host, in, quantised ? size_of(Dtype::f32) : communicated);
+    const bool from_codes = quantised(file_of(o.stage), Purpose::gradient);
+    add_shards(p.moves, Move::device_to_host, in, from_codes ? size_of(Dtype::f32) : communicated);
   }
   for (const UnitCall& call : file_of(o.stage).calls) {  // replicas add their shards
     if (!gradient_on_host || call.among != Among::inter || call.per != Per::step) continue;
     add_shards(p.moves, Move::host_to_device, in, accumulated);
     add_shards(p.moves, Move::device_to_host, in, communicated);
   }
-  add_update(p.update_moves, in, gradient_type(o));
-  p.moves.add(p.update_moves);
+  for (MoveLog* log : {&p.moves, &p.update_moves}) add_update(*log, in, gradient_type(o));
 }
 
 // ---- peaks -------------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ PassPeaks pass_peaks(const PredictionInput& in) {
   const StageFile& stage = file_of(o.stage);
   Passes passes{in.units, o.overlap, o.reduce_bucket_size, converts(in)};
   passes.reduction = [&](int64_t n) -> std::vector<int64_t> {
-    if (stage.quantised(Purpose::gradient)) return quantized_reduction(in, n);
+    if (quantised(stage, Purpose::gradient)) return quantized_reduction(in, n);
     const int64_t shard = n / in.shards();
     int64_t elements = converts(in) ? n : 0;
     if (in.scratch) elements += shard * (in.shards() - 1);
@@ -165,7 +170,7 @@ PassPeaks pass_peaks(const PredictionInput& in) {
     const int64_t bytes = elements * size_of(communication_type(o));
     return {bytes, -bytes};
   };
-  if (stage.quantised(Purpose::parameter))
+  if (quantised(stage, Purpose::parameter))
     passes.gather = [&](int64_t n) { return n + 4 * scales(in.ranks, n / in.ranks); };
   return peaks_of(passes);
 }

@@ -36,7 +36,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
       saved.clear();
   };
   for (int step = 1; step <= steps; ++step) {
-    if (step == steps) comm->log().clear(), events.moves().clear();  // those of one step
+    if (step == steps) comm->log().clear(), events.moves() = {};  // those of one step
     trainer.step(before_update);
     if (!spec.checkpoint.saves() || step + 1 != steps) continue;
     Stage& stage = trainer.engine().stage();

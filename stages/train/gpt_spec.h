@@ -1,7 +1,7 @@
 // A GPT as the model of a run.
 #pragma once
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "stages/train/trainer.h"
 
 namespace zl {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "nn/data/windows.h"
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/backend.h"
 #include "tensor/kernels.h"
 #include "tensor/printable.h"
@@ -157,7 +157,7 @@ int64_t begin_counting(Trainer& trainer) {
   trainer.host().ledger().reset_peak();
   if (trainer.disk()) trainer.disk()->ledger().reset_peak();
   trainer.comm().log().clear();
-  trainer.comm().events().moves().clear();
+  trainer.comm().events().moves() = {};
   return init_peak;
 }
 

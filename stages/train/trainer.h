@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dist/lane/lane.h"
+#include "nn/data/batch_source.h"
 #include "nn/model.h"
 #include "stages/checkpoint/load.h"
 #include "stages/engine.h"

@@ -1,6 +1,6 @@
 // HSDP, also MiCS (arXiv:2205.00119): ZeRO stage 3 inside each group of N / R ranks. The R groups
-// are replicas, which add their gradients once per step.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// are replicas, which add their gradients once per step. Reductions are sums; in f16, means.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "tensor/kernels.h"
@@ -33,8 +33,7 @@ class ThisStage final : Groups, public Stage {
     u.full_gradient = {};
   }
 
-  // All micro-batches are added by now. Divided once, by all ranks: sums of this rank's group alone
-  // are not the mean of anything.
+  // All micro-batches are added. Divided once, by all ranks: one group's sum has no meaning.
   Work reduce_across(UnitState& u) override {
     return and_then(sum_of_replicas(u), [this, &u] {
       kernel::divide(reduction() == Reduction::mean ? 1 : comm().size(), u.gradient_shard);

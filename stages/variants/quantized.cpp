@@ -3,8 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "stages/stage_file.h"
-
 namespace zl {
 namespace {
 
@@ -19,6 +17,12 @@ Work both(Work codes, Work scales, std::function<void()> then) {
 static_assert(Quantized::kGroup == UnitCall::kScaleGroup);  // as sent, and as predicted
 
 }  // namespace
+
+const Options& without_gradient_type(const Options& o) {
+  require_input(!o.communication_data_type, name(o.stage),
+                " communicates gradients in 4 bits; leave communication_data_type out");
+  return o;
+}
 
 Quantized new_quantized(Memory& memory, const Shape& shape, int bits) {
   const int64_t n = shape[1], groups = (n + Quantized::kGroup - 1) / Quantized::kGroup;

@@ -5,9 +5,13 @@
 #include <string>
 
 #include "dist/communicator.h"
+#include "stages/stage_file.h"
 #include "tensor/platform/quantize.h"
 
 namespace zl {
+
+// The options. Throws InputError if they say in which type gradients are communicated.
+const Options& without_gradient_type(const Options& options);
 
 // Uninitialised. shape: (R, n).
 Quantized new_quantized(Memory& memory, const Shape& shape, int bits);

@@ -1,8 +1,9 @@
 // ZeRO stage 3 with a secondary partition (hpZ of ZeRO++, arXiv:2306.10209, section 3.2): what the
 // forward pass has gathered is kept once per node, so that the backward pass gathers inside a node.
+// Work: a call in flight. Reductions: in place, the mean; in reproducible mode the sum.
+// Caller: schedule/step_schedule.cpp.
 #include <string_view>
 
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "tensor/kernels.h"

@@ -1,8 +1,8 @@
 // ZeRO stage 3 with quantised gradients (qgZ of ZeRO++, arXiv:2306.10209, section 3.3): gradients
 // are reduced in 4 bits and two levels. Ranks of a node exchange them and add, then nodes do.
+// Caller: schedule/step_schedule.cpp.
 #include <map>
 
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "stages/variants/quantized.h"
@@ -14,7 +14,7 @@ namespace {
 class ThisStage final : Groups, public Stage {
  public:
   ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
-      : Groups(comm, o), Stage(units, comm, memories, o) {}
+      : Groups(comm, o), Stage(units, comm, memories, without_gradient_type(o)) {}
 
  private:
   void allocate(UnitState& u) override {

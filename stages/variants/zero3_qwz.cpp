@@ -1,6 +1,7 @@
 // ZeRO stage 3 with quantised weights (qwZ of ZeRO++, arXiv:2306.10209, section 3.1): parameters
 // are gathered in 8 bits. The shards that are updated keep all their bits.
-// Work: a call in flight. Reductions: in place, the mean. Caller: schedule/step_schedule.cpp.
+// Reductions: in place, the mean.
+// Caller: schedule/step_schedule.cpp.
 #include "stages/stage.h"
 #include "stages/variants/quantized.h"
 #include "tensor/kernels.h"
@@ -9,8 +10,15 @@ namespace zl {
 namespace {
 
 class ThisStage final : public Stage {
-  using Stage::Stage;
+ public:
+  ThisStage(std::vector<Unit>& units, Communicator& comm, Memories memories, const Options& o)
+      : Stage(units, comm, memories, o) {
+    require_input(!offloads_parameter(o),
+                  "zero3_qwz quantizes its parameter shard on the device: leave offload_param out, "
+                  "or take zero3");
+  }
 
+ private:
   void allocate(UnitState& u) override {
     u.parameter_shard = new_shard_tensor(u, MemoryUse::parameter);
     u.gradient_shard = new_shard_tensor(u, MemoryUse::gradient);

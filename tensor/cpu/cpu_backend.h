@@ -60,8 +60,7 @@ class CpuBackend : public Backend {
                               const Tensor& dlogits) override;
 
   // optimizer.cpp
-  void adamw(const AdamWUpdate& update) override;
-  void sgd(const SgdUpdate& update) override;
+  void update_parameters(const OptimizerUpdate& update) override;
 
   // norm.cpp
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,

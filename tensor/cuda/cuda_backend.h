@@ -106,8 +106,7 @@ class CudaBackend final : public Backend, public QuantizeKernels {
                               const Tensor& dlogits) override;
 
   // optimizer.cu
-  void adamw(const AdamWUpdate& update) override;
-  void sgd(const SgdUpdate& update) override;
+  void update_parameters(const OptimizerUpdate& update) override;
 
   // quantize.cu
   void quantize(const Tensor& x, const Quantized& to) override;

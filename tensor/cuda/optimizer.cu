@@ -9,8 +9,8 @@ namespace {
 void* address(const Tensor& t) { return device_address(t.address()); }
 
 template <class W, class G>
-__global__ void adamw_kernel(int64_t n, W weights, const G* gradient,
-                             AdamWElement<typename W::F> element) {
+__global__ void update_kernel(int64_t n, W weights, const G* gradient,
+                              AdamWElement<typename W::F> element) {
   using F = typename W::F;
   using P = typename W::Parameter;
   constexpr int kPack = pack_of<P, G, F>();
@@ -40,34 +40,25 @@ __global__ void adamw_kernel(int64_t n, W weights, const G* gradient,
     element.update(i, weights, gradient);
 }
 
-template <bool has_momentum, class W, class G>
-__global__ void sgd_kernel(int64_t n, W weights, const G* gradient,
-                           SgdElement<typename W::F> element) {
+template <class W, class G, bool has_momentum>
+__global__ void update_kernel(int64_t n, W weights, const G* gradient,
+                              SgdElement<typename W::F, has_momentum> element) {
   for (int64_t i = first_element(); i < n; i += element_stride())
-    element.template update<has_momentum>(i, weights, gradient);
+    element.update(i, weights, gradient);
 }
 
 }  // namespace
 
-void CudaBackend::adamw(const AdamWUpdate& u) {
+void CudaBackend::update_parameters(const OptimizerUpdate& u) {
   const int64_t n = u.parameter.numel();
-  for_update_types(u, address, [&](auto weights, const auto* gradient) {
+  for_update_types(u, address, [&](auto weights, const auto* gradient, const auto element) {
     using W = decltype(weights);
     using G = std::remove_cvref_t<decltype(*gradient)>;
-    constexpr int kPack = pack_of<typename W::Parameter, G, typename W::F>();
-    launch(*this, adamw_kernel<W, G>, blocks_for(n, kThreads * kPack), kThreads, n, weights,
-           gradient, AdamWElement<typename W::F>(u, address(u.exp_avg), address(u.exp_avg_sq)));
-  });
-}
-
-void CudaBackend::sgd(const SgdUpdate& u) {
-  const int64_t n = u.parameter.numel();
-  for_update_types(u, address, [&](auto weights, const auto* gradient) {
-    using W = decltype(weights);
-    using G = std::remove_cvref_t<decltype(*gradient)>;
-    const auto kernel = u.momentum == 0 ? sgd_kernel<false, W, G> : sgd_kernel<true, W, G>;
-    launch(*this, kernel, blocks_for(n), kThreads, n, weights, gradient,
-           SgdElement<typename W::F>(u, address(u.momentum_buffer)));
+    using Element = std::remove_cvref_t<decltype(element)>;
+    constexpr bool kPacks = std::is_same_v<Element, AdamWElement<typename W::F>>;
+    constexpr int kPack = kPacks ? pack_of<typename W::Parameter, G, typename W::F>() : 1;
+    void (*const kernel)(int64_t, W, const G*, Element) = update_kernel;
+    launch(*this, kernel, blocks_for(n, kThreads * kPack), kThreads, n, weights, gradient, element);
   });
 }
 

@@ -54,8 +54,7 @@ class MetaBackend final : public Backend {
   void cross_entropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {}
   void cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
   }
-  void adamw(const AdamWUpdate&) override {}
-  void sgd(const SgdUpdate&) override {}
+  void update_parameters(const OptimizerUpdate&) override {}
   void sums_of_squares(std::span<const Tensor>, const Tensor&, const Tensor&) override {}
   void squares_of_blocks(const Tensor&, const Tensor&) override {}
   void ordered_sum(const OrderedSum&) override {}

@@ -18,23 +18,9 @@ void* address(const Tensor& t) { return t.defined() ? t.host_address() : nullptr
 
 }  // namespace
 
-void Backend::adamw(const AdamWUpdate& u) {
-  for_update_types(u, address, [&](auto weights, const auto* gradient) {
-    using F = typename decltype(weights)::F;
-    const AdamWElement<F> element(u, address(u.exp_avg), address(u.exp_avg_sq));
+void Backend::update_parameters(const OptimizerUpdate& u) {
+  for_update_types(u, address, [&](auto weights, const auto* gradient, const auto& element) {
     for (int64_t i = 0; i < u.parameter.numel(); ++i) element.update(i, weights, gradient);
-  });
-}
-
-void Backend::sgd(const SgdUpdate& u) {
-  for_update_types(u, address, [&](auto weights, const auto* gradient) {
-    using F = typename decltype(weights)::F;
-    const SgdElement<F> element(u, address(u.momentum_buffer));
-    for (int64_t i = 0; i < u.parameter.numel(); ++i)
-      if (u.momentum != 0)
-        element.template update<true>(i, weights, gradient);
-      else
-        element.template update<false>(i, weights, gradient);
   });
 }
 

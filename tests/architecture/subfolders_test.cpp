@@ -32,7 +32,7 @@ const std::vector<Subfolder> subfolders = {
      "tensor/(cpu|cuda)/.*|dist/(nccl|mpi)/.*|stages/(variants|train)/.*|tutorials/.*"},
 
     {"nn/data", "stages/train/.*|tutorials/.*"},
-    {"nn/formats", "tutorials/.*"},
+    {"nn/formats", "stages/(deepspeed|train)/.*|tutorials/.*"},
 
     {"dist/lane", "stages/train/.*|tutorials/.*"},
     {"dist/threads", "dist/run_ranks\\.cpp"},

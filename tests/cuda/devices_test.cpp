@@ -199,8 +199,7 @@ TEST_CASE("parts of a sum over K are added in fp32, also if the matrices are in 
     Side side(gpu);
     const int64_t K = int64_t(a.size());
     const Tensor out = side.nan({1, 1}, dtype);
-    kernel::matmul(side.of(a, {1, K}, dtype), Transpose::no, side.of(b, {K, 1}, dtype),
-                   Transpose::no, out);
+    kernel::matmul({side.of(a, {1, K}, dtype)}, {side.of(b, {K, 1}, dtype)}, {}, out);
     return values_of(out)[0];
   };
   // Parts of 180,000, which no fp16 holds, cancel.

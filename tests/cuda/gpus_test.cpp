@@ -55,7 +55,7 @@ TEST_CASE("matmuls in TF32 are an option, not the default", "[cuda]") {
     const Tensor a = Tensor::empty(memory, MemoryUse::activation, {n, n}),
                  out = Tensor::empty(memory, MemoryUse::activation, {n, n});
     kernel::normal({.seed = 3}, 0, a);
-    kernel::matmul(a, Transpose::no, a, Transpose::yes, out);
+    kernel::matmul({a}, {a, Transpose::yes}, {}, out);
     return kernel::download<float>(out);
   };
   const std::vector<float> exact = product(false), rounded = product(true);

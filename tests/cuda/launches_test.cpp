@@ -140,10 +140,10 @@ TEST_CASE("AdamW, layer norm and cross-entropy read and write each element in ac
   CHECK(vectors_of([&] { kernel::cross_entropy(x, targets, loss); }) == vectors);
   CHECK(vectors_of([&] { kernel::cross_entropy_backward(x, targets, loss, y); }) == 3 * vectors);
   // Parameter and moments are read and written, the gradient is read.
-  const AdamWUpdate update{
-      x, y, tensor({rows, columns}),
-      Tensor::zeros(gpu.memory, MemoryUse::optimizer_state, {rows, columns}, Dtype::f32)};
-  CHECK(vectors_of([&] { kernel::adamw(update); }) == 7 * vectors);
+  const Tensor squares =
+      Tensor::zeros(gpu.memory, MemoryUse::optimizer_state, {rows, columns}, Dtype::f32);
+  const OptimizerUpdate update{x, y, tensor({rows, columns}), squares, {}};
+  CHECK(vectors_of([&] { kernel::update_parameters(update); }) == 7 * vectors);
 }
 
 TEST_CASE("the emulator refuses an access of 16 bytes at another address", "[cuda][host]") {

@@ -37,7 +37,7 @@ std::vector<double> product(Side& s, const Sizes& z, Shifts shifts = {}, uint64_
   const Tensor weight = shifted(s, random_values(z.K * z.N, 2), shifts.weight, shape, z.dtype);
   const Tensor bias = shifted(s, random_values(z.N, 3), shifts.bias, {z.N}, z.dtype);
   const Tensor y = s.nan({z.M, z.N}, z.dtype);
-  kernel::matmul_bias(x, weight, z.transpose, bias, y);
+  kernel::matmul({x}, {weight, z.transpose}, bias, y);
   return values_of(y);
 }
 
@@ -56,9 +56,9 @@ double sum_with_bias(Dtype dtype, const std::vector<double>& x, double bias, int
   std::vector<double> rows = x;
   rows.insert(rows.end(), x.begin(), x.end());
   const Tensor y = s.nan({2, N}, dtype);
-  kernel::matmul_bias(s.of(rows, {2, K}, dtype),
-                      s.of(std::vector<double>(size_t(K * N), 1), {K, N}, dtype), Transpose::no,
-                      s.of(std::vector<double>(size_t(N), bias), {N}, dtype), y);
+  kernel::matmul({s.of(rows, {2, K}, dtype)},
+                 {s.of(std::vector<double>(size_t(K * N), 1), {K, N}, dtype)},
+                 s.of(std::vector<double>(size_t(N), bias), {N}, dtype), y);
   return values_of(y)[0];
 }
 

@@ -57,8 +57,9 @@ Values product(const MatmulCase& c, const Matrix& a, const Matrix& b, const Matr
   const auto padded = [&](int64_t n) { return test_gpu().padded_columns(n); };
   const Tensor out =
       before ? among_nan(s, *before, padded(c.N), dtype) : s.nan({c.M, padded(c.N)}, dtype);
-  kernel::matmul(among_nan(s, a, padded(a.columns), dtype), c.ta, among_nan(s, b, b.columns, dtype),
-                 c.tb, out, before ? Write::add : Write::set);
+  kernel::matmul({among_nan(s, a, padded(a.columns), dtype), c.ta},
+                 {among_nan(s, b, b.columns, dtype), c.tb}, {}, out,
+                 before ? Write::add : Write::set);
   const Values stored = values_of(out);
   Values values;
   for (int64_t i = 0; i < int64_t(stored.size()); ++i)

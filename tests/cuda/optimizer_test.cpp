@@ -18,31 +18,32 @@ struct UpdateCase {
   Dtype state() const { return parameter == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 };
 
-AdamWUpdate adamw_of(Side& s, const UpdateCase& c) {
+OptimizerUpdate adamw_of(Side& s, const UpdateCase& c) {
   std::vector<double> second = random_values(c.n, 4);
   for (double& v : second) v *= v;
-  AdamWUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
-                s.of(random_values(c.n, 2), {c.n}, c.gradient),
-                s.of(random_values(c.n, 3), {c.n}, c.state()), s.of(second, {c.n}, c.state())};
+  OptimizerUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
+                    s.of(random_values(c.n, 2), {c.n}, c.gradient),
+                    s.of(random_values(c.n, 3), {c.n}, c.state()), s.of(second, {c.n}, c.state())};
   if (c.master) u.master = s.of(random_values(c.n, 5), {c.n}, c.state());
   u.gradient_scale = 0.3f;
-  u.lr = 0.01, u.beta2 = 0.95, u.eps = 1e-6, u.weight_decay = 0.1;
-  u.correction1 = 1 - std::pow(0.9, 3), u.correction2 = 1 - std::pow(0.95, 3);
+  u.config = {.lr = 0.01, .weight_decay = 0.1, .beta2 = 0.95, .eps = 1e-6};
+  u.step = 3;
   return u;
 }
 
-std::vector<double> three_steps(AdamWUpdate u) {
-  for (int step = 0; step < 3; ++step) kernel::adamw(u);
-  return values_of({u.parameter, u.master, u.exp_avg, u.exp_avg_sq});
+std::vector<double> three_steps(OptimizerUpdate u) {
+  for (int step = 0; step < 3; ++step) kernel::update_parameters(u);
+  return values_of({u.parameter, u.master, u.moment, u.exp_avg_sq});
 }
 
-SgdUpdate sgd_of(Side& s, const UpdateCase& c, double momentum) {
-  SgdUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
-              s.of(random_values(c.n, 2), {c.n}, c.gradient)};
-  if (momentum != 0) u.momentum_buffer = s.nan({c.n}, c.state());
+OptimizerUpdate sgd_of(Side& s, const UpdateCase& c, double momentum) {
+  OptimizerUpdate u{s.of(random_values(c.n, 1), {c.n}, c.parameter),
+                    s.of(random_values(c.n, 2), {c.n}, c.gradient)};
+  if (momentum != 0) u.moment = s.nan({c.n}, c.state());
   if (c.master) u.master = s.of(random_values(c.n, 5), {c.n}, c.state());
   u.gradient_scale = 0.3f;
-  u.lr = 0.1, u.momentum = momentum, u.dampening = 0.1, u.weight_decay = 0.01;
+  u.config.kind = OptimizerKind::sgd, u.config.lr = 0.1, u.config.weight_decay = 0.01;
+  u.config.momentum = momentum, u.config.dampening = 0.1;
   return u;
 }
 
@@ -55,8 +56,8 @@ TEST_CASE("on the GPU adamw has the bits of the CPU for every pair of types", "[
   CAPTURE(name(parameter), name(gradient), master, decoupled);
   for (const int64_t n : kSizes) {
     const auto [cpu, gpu] = on_both([&](Side& s) {
-      AdamWUpdate u = adamw_of(s, {parameter, gradient, master, n});
-      u.decoupled = decoupled;
+      OptimizerUpdate u = adamw_of(s, {parameter, gradient, master, n});
+      u.config.decoupled = decoupled;
       return three_steps(u);
     });
     CAPTURE(n);
@@ -72,13 +73,10 @@ TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cu
   CAPTURE(name(parameter), name(gradient), master, nesterov, momentum);
   for (const int64_t n : kSizes) {
     const auto [cpu, gpu] = on_both([&](Side& s) {
-      SgdUpdate u = sgd_of(s, {parameter, gradient, master, n}, momentum);
-      u.nesterov = nesterov;
-      for (int step = 0; step < 3; ++step) {
-        u.first_step = step == 0;
-        kernel::sgd(u);
-      }
-      return values_of({u.parameter, u.master, u.momentum_buffer});
+      OptimizerUpdate u = sgd_of(s, {parameter, gradient, master, n}, momentum);
+      u.config.nesterov = nesterov;
+      for (u.step = 1; u.step <= 3; ++u.step) kernel::update_parameters(u);
+      return values_of({u.parameter, u.master, u.moment});
     });
     CAPTURE(n);
     CHECK(same_bits(gpu, cpu));
@@ -87,17 +85,17 @@ TEST_CASE("on the GPU sgd has the bits of the CPU for every pair of types", "[cu
 
 TEST_CASE("on the GPU updating a slice gives the bits of a full update", "[cuda]") {
   Side s(test_gpu());
-  const AdamWUpdate whole = adamw_of(s, {}), parts = adamw_of(s, {});
+  const OptimizerUpdate whole = adamw_of(s, {}), parts = adamw_of(s, {});
   const auto part = [&](int64_t begin, int64_t n) {
-    AdamWUpdate u = parts;
-    for (Tensor* t : {&u.parameter, &u.gradient, &u.exp_avg, &u.exp_avg_sq})
+    OptimizerUpdate u = parts;
+    for (Tensor* t : {&u.parameter, &u.gradient, &u.moment, &u.exp_avg_sq})
       *t = t->slice(begin, {n});
     return u;
   };
-  kernel::adamw(whole);
-  kernel::adamw(part(0, 333));
+  kernel::update_parameters(whole);
+  kernel::update_parameters(part(0, 333));
   CHECK_FALSE(same_bits(values_of(parts.parameter), values_of(whole.parameter)));
-  kernel::adamw(part(333, 1025 - 333));
+  kernel::update_parameters(part(333, 1025 - 333));
   CHECK(same_bits(values_of(parts.parameter), values_of(whole.parameter)));
 }
 
@@ -105,9 +103,9 @@ TEST_CASE(
     "an optimizer that rounds elsewhere has other bits, so the equalities above compare something",
     "[cuda]") {
   const auto [cpu, gpu] = on_both([](Side& s) {
-    AdamWUpdate u = adamw_of(s, {});
+    OptimizerUpdate u = adamw_of(s, {});
     if (!s.memory.backend().host_addressable())
-      u.eps *= 1 + 1e-3;  // moves the last bits of a few elements alone
+      u.config.eps *= 1 + 1e-3;  // moves the last bits of a few elements alone
     return three_steps(u);
   });
   CHECK_FALSE(same_bits(gpu, cpu));

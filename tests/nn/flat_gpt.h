@@ -1,7 +1,7 @@
 // A GPT with its parameters in one flat tensor, and its gradients in another.
 #pragma once
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "tensor/random.h"
 #include "tests/autograd/workbench.h"
 

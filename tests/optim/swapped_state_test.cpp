@@ -210,9 +210,9 @@ TEST_CASE("a chunk size is rounded up to 1,024, and no larger than the state", "
 TEST_CASE("an error in an update leaves nothing in flight, and passes", "[optim]") {
   class Failing : public CpuBackend {
    public:
-    void adamw(const AdamWUpdate& u) override {
+    void update_parameters(const OptimizerUpdate& u) override {
       if (--left == 0) throw std::runtime_error("of the update");
-      CpuBackend::adamw(u);
+      CpuBackend::update_parameters(u);
     }
     int left = 2;
   } failing;

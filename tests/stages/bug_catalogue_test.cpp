@@ -9,7 +9,7 @@
 #include <deque>
 #include <limits>
 
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/kernels.h"
 #include "tests/stages/stage_run.h"
 

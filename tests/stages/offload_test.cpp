@@ -257,7 +257,7 @@ TEST_CASE("the host must hold what is offloaded, to the byte", "[stages][moves]"
   }
 }
 
-TEST_CASE("stages that cannot offload their parameters say so", "[stages][moves]") {
+TEST_CASE("stages that cannot do what an option asks say so", "[stages][moves]") {
   using Catch::Matchers::ContainsSubstring;
   run_ranks(1, [](Communicator& comm) {
     Memory device({}, cpu_backend(), comm.events());
@@ -271,7 +271,10 @@ TEST_CASE("stages that cannot offload their parameters say so", "[stages][moves]
     CHECK(memory_of(MemoryUse::optimizer_state) == &device);
     CHECK_THROWS_WITH(check(options, device), ContainsSubstring("pass a host Memory"));
     options.stage = StageKind("zero3_qwz");
-    CHECK_THROWS_WITH(check(options, {device, &host}), ContainsSubstring("take zero3"));
+    CHECK_THROWS_WITH(memory_of(MemoryUse::parameter), ContainsSubstring("take zero3"));
+    Options typed{.stage = StageKind("zero3_qgz"), .communication_data_type = Dtype::f32};
+    typed.ranks_per_node = 1;
+    CHECK_THROWS_AS(make_stage(model.units(), comm, {device, &host}, typed), InputError);
     options.stage = StageKind::zero2;
     CHECK(memory_of(MemoryUse::parameter) == &device);
   });

@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/random.h"
 #include "tests/pairwise.h"
 #include "tests/stages/stage_run.h"

@@ -4,7 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/kernels.h"
 #include "tests/pairwise.h"
 #include "tests/stages/engine_run.h"

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <memory>
 
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/kernels.h"
 #include "tests/pairwise.h"
 #include "tests/stages/engine_run.h"

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "stages/predict/plan.h"
+#include "stages/train/weights.h"
 #include "stages/variants/groups.h"
-#include "stages/weights.h"
 #include "tensor/kernels.h"
 #include "tensor/random.h"
 #include "tests/tensor/io/swap_case.h"

@@ -56,11 +56,10 @@ inline std::vector<Tensor> matmul(Operands make) {
       const Tensor a = make.noise(ta == Transpose::no ? Shape{m, k} : Shape{k, m}),
                    b = make.noise(tb == Transpose::no ? Shape{k, n} : Shape{n, k});
       written.push_back(make.noise({m, n}));
-      kernel::matmul(a, ta, b, tb, written.back(), Write::add);
+      kernel::matmul({a, ta}, {b, tb}, {}, written.back(), Write::add);
     }
   written.push_back(make.nan({m, n}));
-  kernel::matmul_bias(make.noise({m, k}), make.noise({k, n}), Transpose::no, make.noise({n}),
-                      written.back());
+  kernel::matmul({make.noise({m, k})}, {make.noise({k, n})}, make.noise({n}), written.back());
   return written;
 }
 
@@ -128,26 +127,27 @@ inline std::vector<Tensor> squares(Operands make) {
 inline std::vector<Tensor> adamw(Operands make) {
   const Dtype state = statistics_type(make.dtype);
   const Shape n{make.rows() * make.columns()};
-  AdamWUpdate u{.parameter = make.noise(n),
-                .gradient = make.noise(n),
-                .exp_avg = make.noise(n, state),
-                .exp_avg_sq = make.of(Values(size_t(numel(n)), 0.5), n, state),
-                .weight_decay = 0.1};
+  OptimizerUpdate u{.parameter = make.noise(n),
+                    .gradient = make.noise(n),
+                    .moment = make.noise(n, state),
+                    .exp_avg_sq = make.of(Values(size_t(numel(n)), 0.5), n, state),
+                    .config = {.weight_decay = 0.1}};
   if (state != make.dtype) u.master = make.noise(n, state);
-  kernel::adamw(u);
-  std::vector<Tensor> written{u.parameter, u.exp_avg, u.exp_avg_sq};
+  kernel::update_parameters(u);
+  std::vector<Tensor> written{u.parameter, u.moment, u.exp_avg_sq};
   if (u.master.defined()) written.push_back(u.master);
   return written;
 }
 
 inline std::vector<Tensor> sgd(Operands make, double momentum) {
   const Shape n{make.rows() * make.columns()};
-  SgdUpdate u{.parameter = make.noise(n), .gradient = make.noise(n)};
-  u.momentum = momentum;
-  if (momentum != 0) u.momentum_buffer = make.noise(n, statistics_type(make.dtype));
-  kernel::sgd(u);
+  OptimizerUpdate u{.parameter = make.noise(n), .gradient = make.noise(n)};
+  u.config = {.kind = OptimizerKind::sgd, .momentum = momentum};
+  if (momentum != 0) u.moment = make.noise(n, statistics_type(make.dtype));
+  u.step = 2;
+  kernel::update_parameters(u);
   if (momentum == 0) return {u.parameter};
-  return {u.parameter, u.momentum_buffer};
+  return {u.parameter, u.moment};
 }
 
 inline std::vector<Tensor> copies(Operands make) {

@@ -83,13 +83,13 @@ Trace run(Memory& memory, int64_t C) {
   };
   const Tensor x = empty({2, 9, C}), y = empty({2, 9, C}), w = empty({C, C}), bias = empty({C}),
                ids = empty({2, 9}, Dtype::i32);
-  kernel::matmul(x, Transpose::no, w, Transpose::no, y);
+  kernel::matmul({x}, {w}, {}, y);
   kernel::sum_rows(y, bias);
   kernel::gelu(x, y);
   kernel::embedding(ids, w, y);
   kernel::add_positions_backward(y, empty({9, C}));
   kernel::cross_entropy(y, ids, empty({1}));
-  kernel::adamw({bias, bias, empty({C}), empty({C})});
+  kernel::update_parameters({bias, bias, empty({C}), empty({C}), {}});
   Trace trace{memory.ledger().peak(MemoryUse::workspace), {}};
   for (const Event& e : *events)
     if (e.kind == EventKind::kernel) trace.operations.emplace_back(e.what, e.count);

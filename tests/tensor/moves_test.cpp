@@ -49,7 +49,7 @@ TEST_CASE("a copy between the host's and the device's memory counts as a move, w
   CHECK(moves.of(Move::disk_read) == Total{});
   CHECK(pools.moves() ==
         std::vector<std::string>{"host to device 14", "host to device 14", "device to host 14"});
-  moves.clear();
+  moves = {};
   CHECK(moves == MoveLog{});
 }
 

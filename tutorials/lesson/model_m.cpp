@@ -6,7 +6,7 @@
 
 #include "nn/data/corpus.h"
 #include "stages/train/gradient_bound.h"
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tensor/kernels.h"
 #include "tutorials/recording/holdings.h"
 

@@ -123,9 +123,9 @@ class CheckedBackend final : public CpuBackend {
     access("cross_entropy_backward", {&logits, &targets, &dloss}, {&dlogits});
     CpuBackend::cross_entropy_backward(logits, targets, dloss, dlogits);
   }
-  void adamw(const AdamWUpdate& u) override {
-    access("adamw", {&u.gradient}, {&u.parameter, &u.exp_avg, &u.exp_avg_sq, &u.master});
-    CpuBackend::adamw(u);
+  void update_parameters(const OptimizerUpdate& u) override {
+    access("adamw", {&u.gradient}, {&u.parameter, &u.moment, &u.exp_avg_sq, &u.master});
+    CpuBackend::update_parameters(u);
   }
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
                        const Tensor& workspace) override {

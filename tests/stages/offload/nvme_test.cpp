@@ -4,7 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <limits>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/predict/dry_run.h"
 #include "stages/predict/plan.h"

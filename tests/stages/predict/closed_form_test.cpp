@@ -4,7 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 
 using namespace zl;
 

@@ -3,7 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "stages/predict/closed_form.h"
 #include "stages/predict/plan.h"
 #include "stages/train/gpt_spec.h"

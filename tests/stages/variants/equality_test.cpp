@@ -2,8 +2,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "stages/train/weights.h"
 #include "stages/variants/groups.h"
-#include "stages/weights.h"
 #include "tests/stages/variants/gradient_sums.h"
 
 using namespace zl;

@@ -10,7 +10,7 @@
 #include "stages/schedule/step_schedule.h"
 #include "stages/train/gpt_spec.h"
 #include "stages/train/gradient_bound.h"
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 #include "tests/stages/variants/gradient_sums.h"
 
 using namespace zl;

@@ -279,6 +279,7 @@ TEST_CASE("tensors on disk are copied, filled and made like others, and nothing 
   CHECK_NOTHROW(kernel::start_copy(nothing, none).get());
   CHECK(disk.ledger().live_total() == 4 * (n + at + 7));
   CHECK_THROWS_AS(kernel::divide(2, on_disk), std::logic_error);
-  CHECK_THROWS_AS(kernel::sgd({.parameter = on_disk, .gradient = on_disk}), std::logic_error);
+  const OptimizerUpdate update{on_disk, on_disk, {}, {}, {}, {.kind = OptimizerKind::sgd}};
+  CHECK_THROWS_AS(kernel::update_parameters(update), std::logic_error);
   CHECK_THROWS_AS(on_disk.data<float>(), std::invalid_argument);
 }

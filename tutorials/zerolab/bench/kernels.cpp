@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
 #include "tutorials/zerolab/bench/timed_backend.h"

@@ -105,9 +105,8 @@ double matmul_rate(int64_t n, const CoreRun& run, const DeviceChoice& device, Dt
   const auto prepare = [=]() -> Piece {
     const auto x = std::make_shared<Operands>(device, Shape{n, n}, 3, dtype);
     for (const Tensor& t : x->at) kernel::normal({.seed = 1337}, 0, t);  // zeros take less power
-    return calls(x, 2.0 * double(n) * double(n) * double(n), [](const auto& t) {
-      kernel::matmul(t[0], Transpose::no, t[1], Transpose::no, t[2]);
-    });
+    return calls(x, 2.0 * double(n) * double(n) * double(n),
+                 [](const auto& t) { kernel::matmul({t[0]}, {t[1]}, {}, t[2]); });
   };
   return rate_on_cores(run, prepare).max;
 }

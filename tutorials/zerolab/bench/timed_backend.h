@@ -102,8 +102,9 @@ class TimedBackend final : public Backend {
            (logits, targets, loss, workspace))
   ZL_TIMED(cross_entropy_backward, (T logits, T targets, T dloss, T dlogits),
            (logits, targets, dloss, dlogits))
-  ZL_TIMED(adamw, (const AdamWUpdate& update), (update))
-  ZL_TIMED(sgd, (const SgdUpdate& update), (update))
+  void update_parameters(const OptimizerUpdate& update) override {
+    timed(zl::name(update.config.kind), [&] { inner_.update_parameters(update); });
+  }
   ZL_TIMED(sums_of_squares, (std::span<const Tensor> xs, T out, T workspace), (xs, out, workspace))
   ZL_TIMED(squares_of_blocks, (T x, T out), (x, out))
   ZL_TIMED_ON(communication, ordered_sum, (const OrderedSum& sum), (sum))

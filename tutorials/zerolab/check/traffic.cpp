@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "tutorials/zerolab/check/commands.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/run_setup.h"

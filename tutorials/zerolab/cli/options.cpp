@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "stages/variants/groups.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/parse_error.h"

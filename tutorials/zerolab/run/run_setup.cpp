@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "nn/data/corpus.h"
-#include "nn/gpt.h"
+#include "nn/formats/named_gpt.h"
 #include "stages/deepspeed/json_text.h"
 #include "stages/variants/groups.h"
 #include "tensor/io/crc32c.h"

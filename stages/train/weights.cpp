@@ -1,4 +1,4 @@
-#include "stages/weights.h"
+#include "stages/train/weights.h"
 
 #include "tensor/kernels.h"
 
