@@ -36,6 +36,13 @@ std::string file_name(const fs::path& path) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
+// Whether an interrupted save has left it; earlier versions gave such folders other names.
+bool is_left_behind(const fs::path& path) {
+  const std::string name = file_name(path);
+  return is_temporary(name) || name.starts_with(".trash-") ||
+         (name.starts_with("step-") && name.find(".tmp-") != name.npos);
+}
+
 // Listed before any is removed: NFS may skip names in a folder that changes meanwhile.
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code error;
@@ -134,7 +141,7 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
                 ": another process saves checkpoints into it; wait for its end, or choose another "
                 "folder");
   for (const fs::path& entry : entries(options.folder))
-    if (is_temporary(entry.string()) && fs::is_directory(entry))  // of an interrupted save
+    if (is_left_behind(entry) && fs::is_directory(entry))
       remove_path(*options.files, entry.string());
   for (const CheckpointPath& later : list_checkpoints(options.folder)) {
     if (later.step <= step) continue;

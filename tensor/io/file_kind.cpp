@@ -28,6 +28,7 @@ constexpr FileKind kHtml{"a page of HTML", kPage, true};
 struct Signature {
   std::string_view bytes;
   FileKind kind;
+  size_t at = 0;
 };
 
 // Neither uint16 tokens nor a text begin with one of these by chance.
@@ -37,9 +38,13 @@ constexpr Signature kSignatures[] = {
     {"\xfd\x37zXZ\0"sv, {"an xz archive", kUnpack}},
     {"BZh91AY&SY"sv, {"a bzip2 archive", kUnpack}},
     {"PK\3\4"sv, {"a zip archive", kUnpack}},
+    {"ustar"sv, {"a tar archive", kUnpack}, 257},
     {"PAR1\x15"sv, {"a Parquet file", kText}},
     {"ARROW1\0\0"sv, {"an Arrow file", kText}},
     {"\x93NUMPY"sv, {"a NumPy array", kNumbers}},
+    {"\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", kNumbers}},
+    {"\x89PNG\r\n\x1a\n"sv, {"a PNG image", kText}},
+    {"\xff\xd8\xff"sv, {"a JPEG image", kText}},
     {"GGUF\3\0\0\0"sv, {"a GGUF file", kWeights}},
     {"%PDF-"sv, {"a PDF", kText}},
     {"\xc6\xd7\x34\1"sv, {kLlmcModel, kWeights}},
@@ -84,7 +89,7 @@ FileKind recognise_file(std::string_view head) {
   const std::string_view trimmed =
       head.substr(std::min(head.find_first_not_of(" \r\n"), head.size()));
   for (const Signature& s : kSignatures)
-    if (trimmed.starts_with(s.bytes)) return s.kind;
+    if (trimmed.substr(std::min(s.at, trimmed.size())).starts_with(s.bytes)) return s.kind;
   if (is_pickle(head)) return {"a pickle of Python", kNumbers};
   if (is_text(head))
     return {"a text", "is it the right file, and was it downloaded in full?", true};
