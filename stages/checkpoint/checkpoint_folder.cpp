@@ -17,8 +17,6 @@ namespace zl {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kLargestManifest = 256 << 20;  // [B]
-
 std::string step_name(int64_t step) {
   const std::string digits = std::to_string(step);
   return "step-" + std::string(8 - std::min<size_t>(8, digits.size()), '0') + digits;
@@ -90,7 +88,7 @@ bool is_checkpoint(const std::string& path) {
 Manifest read_manifest(const std::string& checkpoint) {
   const fs::path folder(checkpoint), path = folder / "checkpoint.json";
   Manifest manifest =
-      parse_manifest(path.string(), read_small_file(path.string(), {"manifest", kLargestManifest}));
+      parse_manifest(path.string(), read_small_file(path.string(), {"manifest", 256 << 20}));
   const auto step = step_of(file_name(folder));
   require_input(!step || *step == manifest.position.step, path.string(), ": is of step ",
                 manifest.position.step, ", but the folder is named ", file_name(folder));
