@@ -6,7 +6,6 @@
 
 #include "nn/formats/pytorch.h"
 #include "tensor/error.h"
-#include "tensor/io/json_check.h"
 #include "tensor/io/small_file.h"
 
 namespace zl {

@@ -17,8 +17,6 @@ namespace zl {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kLargestManifest = 256 << 20;  // [B]
-
 std::string step_name(int64_t step) {
   const std::string digits = std::to_string(step);
   return "step-" + std::string(8 - std::min<size_t>(8, digits.size()), '0') + digits;
@@ -34,6 +32,13 @@ std::optional<int64_t> step_of(const std::string& name) {
 // The last name, also of "runs/a/".
 std::string file_name(const fs::path& path) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// Whether an interrupted save has left it; earlier versions gave such folders other names.
+bool is_left_behind(const fs::path& path) {
+  const std::string name = file_name(path);
+  return is_temporary(name) || name.starts_with(".trash-") ||
+         (name.starts_with("step-") && name.find(".tmp-") != name.npos);
 }
 
 // Listed before any is removed: NFS may skip names in a folder that changes meanwhile.
@@ -83,7 +88,7 @@ bool is_checkpoint(const std::string& path) {
 Manifest read_manifest(const std::string& checkpoint) {
   const fs::path folder(checkpoint), path = folder / "checkpoint.json";
   Manifest manifest =
-      parse_manifest(path.string(), read_small_file(path.string(), {"manifest", kLargestManifest}));
+      parse_manifest(path.string(), read_small_file(path.string(), {"manifest", 256 << 20}));
   const auto step = step_of(file_name(folder));
   require_input(!step || *step == manifest.position.step, path.string(), ": is of step ",
                 manifest.position.step, ", but the folder is named ", file_name(folder));
@@ -134,7 +139,7 @@ CheckpointFolder::CheckpointFolder(const CheckpointOptions& options, int64_t ste
                 ": another process saves checkpoints into it; wait for its end, or choose another "
                 "folder");
   for (const fs::path& entry : entries(options.folder))
-    if (is_temporary(entry.string()) && fs::is_directory(entry))  // of an interrupted save
+    if (is_left_behind(entry) && fs::is_directory(entry))
       remove_path(*options.files, entry.string());
   for (const CheckpointPath& later : list_checkpoints(options.folder)) {
     if (later.step <= step) continue;

@@ -65,9 +65,7 @@ std::vector<std::string> changed_settings(const Manifest& m, Engine& engine) {
     is += str(is.empty() ? "" : ", ", key, " ", value);
   }
   compare("", was, is);
-  if (m.seed != now.seed)
-    notes.push_back(str("the checkpoint was saved with seed ", m.seed, "; this run has seed ",
-                        now.seed, ", which changes no weights"));
+  compare("seed ", m.seed, now.seed);
   return notes;
 }
 

@@ -5,7 +5,7 @@
 
 #include "tensor/error.h"
 #include "tensor/io/crc32c.h"
-#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 
 namespace zl {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tensor/error.h"
-#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 #include "tensor/printable.h"
 
 namespace zl {
@@ -40,13 +40,13 @@ std::string cut(std::string_view text, size_t longest) {
   return str(text.substr(0, longest), "…");
 }
 
-// The sentence about a text of which the library has read these bytes.
-std::string no_json(const std::string& text, const std::string& name, size_t bytes) {
+// The sentence about the word that ends behind these bytes, or a little later.
+std::string wrong_word(const std::string& text, const std::string& name, size_t bytes,
+                       const char* what, const char* rules = "") {
   const size_t last = std::min(bytes, text.size()),
                begin = text.find_last_of(kMarks, std::max<size_t>(last, 2) - 2) + 1;
-  return str(name, ":", 1 + std::count(text.begin(), text.begin() + long(last), '\n'),
-             ": this is no JSON: ",
-             in_quotes(text.substr(begin, text.find_first_of(kMarks, last) - begin)), kRules);
+  return str(name, ":", 1 + std::count(text.begin(), text.begin() + long(last), '\n'), what,
+             in_quotes(text.substr(begin, text.find_first_of(kMarks, last) - begin)), rules);
 }
 
 }  // namespace
@@ -101,10 +101,12 @@ std::string plain_json(std::string_view original, const std::string& name, Place
   try {
     return json::parse(text).dump();
   } catch (const json::parse_error& e) {
-    throw InputError(no_json(text, name, e.byte));
-  } catch (const json::out_of_range&) {
-    check_json(text, name);  // says where
-    throw;
+    throw InputError(wrong_word(text, name, e.byte, ": this is no JSON: ", kRules));
+  } catch (const json::out_of_range& e) {
+    const std::string said = e.what();  // "[json.exception.…] number overflow parsing '1e999'"
+    const size_t number = said.find('\'') + 1;
+    const size_t end = text.find(said.substr(number, said.size() - 1 - number)) + 2;
+    throw InputError(wrong_word(text, name, end, ": a number is out of range: "));
   }
 }
 

@@ -3,9 +3,10 @@
 // tutorials/reference/configuration.md says what each key sets.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
-#include <limits>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "stages/deepspeed/keys.h"
@@ -17,19 +18,22 @@ namespace zl {
 namespace {
 
 using nlohmann::json;
-using Text = const std::string&;                                 // JSON
-constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();  // of a range: no limit
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();   // likewise
+using Text = const std::string&;  // JSON
 
 using Strings = std::vector<std::string>;
 
-// The name of a type in a sentence.
-template <class T>
-constexpr const char* kType = std::is_same_v<T, bool>          ? "true or false"
-                              : std::is_same_v<T, double>      ? "a number"
-                              : std::is_same_v<T, std::string> ? "a string without zero bytes"
-                              : std::is_same_v<T, Strings>     ? "an array of strings"
-                                                               : "a whole number";
+// AdamW's two decay rates.
+using Betas = std::array<double, 2>;
+
+// The name of the argument's type in a sentence.
+const char* type_name(bool) { return "true or false"; }
+const char* type_name(double) { return "a number"; }
+const char* type_name(int) { return "a whole number"; }
+const char* type_name(int64_t) { return "a whole number"; }
+const char* type_name(uint64_t) { return "a whole number from 0 to 2^64 - 1"; }
+const char* type_name(const std::string&) { return "a string without zero bytes"; }
+const char* type_name(const Strings&) { return "an array of strings"; }
+const char* type_name(const Betas&) { return "an array of two numbers from 0 to below 1"; }
 
 // Whether the value has the type; then it is in `to`.
 template <class T>
@@ -38,10 +42,11 @@ bool get(json v, T& to) try {
   // As in --set zerolab.no_weight_decay=*bias.
   if (std::is_same_v<T, Strings> && v.is_string()) v = json::array({v});
   if (std::is_integral_v<T> && v.is_number_float() && std::abs(double(v)) >= 0x1p63) return false;
-  if (std::is_signed_v<T> && v.is_number_unsigned() && !std::in_range<int64_t>(uint64_t(v)))
-    return std::is_floating_point_v<T>;
+  if (std::is_same_v<T, int64_t> && v.is_number_unsigned() && uint64_t(v) > INT64_MAX) return false;
   to = v.get<T>();
   if constexpr (std::is_same_v<T, std::string>) return to.find('\0') == to.npos;
+  if constexpr (std::is_same_v<T, Betas>)
+    if (std::ranges::any_of(to, [](double beta) { return beta < 0 || beta >= 1; })) return false;
   return to == v;  // 5e8, but not 2.5 for a whole number
 } catch (const json::exception&) {
   return false;
@@ -57,27 +62,29 @@ std::string json_of(const T& value) {
 }
 
 bool in_range(double number, int64_t least, int64_t most) {
-  return number >= double(least) && (most == kMost || number <= double(most));
+  return number >= double(least) && (most == INT64_MAX || number <= double(most));
 }
 
-// A value of type T that `take` puts where it belongs; of a number with its range.
+// A value of type T that `take` puts where it belongs; of a number with its range, of which
+// INT64_MIN and INT64_MAX are no limits.
 template <class T>
 ConfigMember value(std::function<void(const T&)> take, std::function<std::string()> show,
-                   int64_t least = kLeast, int64_t most = kMost) {
+                   int64_t least = INT64_MIN, int64_t most = INT64_MAX) {
   const auto store = [=](Text text) -> std::string {
     const json given = json::parse(text);
     T taken{};
     const bool fits = get(given, taken);
-    if (fits && (least == kLeast || in_range(given, least, most))) return take(taken), "";
-    if (most < kMost) return str(kType<T>, " from ", least, " to ", most);
-    return least > kLeast ? str(kType<T>, " of at least ", least) : kType<T>;
+    if (fits && (least == INT64_MIN || in_range(given, least, most))) return take(taken), "";
+    if (most < INT64_MAX) return str(type_name(taken), " from ", least, " to ", most);
+    const bool said = least == INT64_MIN || std::is_unsigned_v<T>;  // the type says it
+    return said ? type_name(taken) : str(type_name(taken), " of at least ", least);
   };
   return {store, show};
 }
 
 // A member. A whole number below the range means that it is not given.
 template <class T>
-ConfigMember at(T& member, int64_t least = kLeast, int64_t most = kMost) {
+ConfigMember at(T& member, int64_t least = INT64_MIN, int64_t most = INT64_MAX) {
   const auto show = [=, &member] {
     if constexpr (std::is_same_v<T, int64_t>)
       if (member < least) return std::string("null");
@@ -93,14 +100,12 @@ template <class T>
 ConfigMember one_of(T& member, const Choices<T>& choices, bool any_case = false) {
   const auto store = [=, &member](Text text) {
     const std::string word = any_case ? lower_case(text_of(text)) : text_of(text);
-    std::vector<std::string> names;
     std::string list;
     for (const auto& [name, value] : choices) {
       if (word == (any_case ? lower_case(name) : name)) return member = value, std::string();
-      list += str(list.empty() ? "one of \"" : ", \"", names.emplace_back(name), "\"");
+      list += str(list.empty() ? "one of \"" : ", \"", name, "\"");
     }
-    const std::string nearest = nearest_name(word, names);
-    return nearest.empty() ? list : str(list, " (did you mean \"", nearest, "\"?)");
+    return list;
   };
   const auto show = [=, &member] {
     for (const auto& [name, value] : choices)
@@ -124,18 +129,6 @@ ConfigMember type_of(std::optional<Dtype>& type, const Config& c) {
     return one_of(shown, types).show();
   };
   return {one_of(type, types, true).store, show};
-}
-
-// AdamW's two decay rates as one array.
-ConfigMember betas_of(OptimizerConfig& o) {
-  const auto store = [&o](Text text) -> std::string {
-    const json v = json::parse(text);
-    bool fits = v.is_array() && v.size() == 2;
-    for (const json& beta : v) fits &= beta.is_number() && beta >= 0 && beta < 1;
-    if (fits) o.beta1 = v[0], o.beta2 = v[1];
-    return fits ? "" : "an array of two numbers from 0 to below 1";
-  };
-  return {store, [&o] { return json_of(std::vector{o.beta1, o.beta2}); }};
 }
 
 // The key is refused, or has no effect, unless this is true.
@@ -189,10 +182,14 @@ void add_update(Keys& all, Config& c) {
   const std::string nesterov =
       str("Nesterov momentum requires a momentum and zero dampening; momentum is ", o.momentum,
           " and dampening ", o.dampening);
+  const ConfigMember betas = value<Betas>([&o](const Betas& b) { o.beta1 = b[0], o.beta2 = b[1]; },
+                                          [&o] {
+                                            return json_of(Betas{o.beta1, o.beta2});
+                                          });
   add(all, "optimizer", {{"type", optimizer}});
   add(all, "optimizer.params",
       {{"lr", at(o.lr, 0), "0.001"},
-       {"betas", betas_of(o), "[0.9,0.999]", adam},
+       {"betas", betas, "[0.9,0.999]", adam},
        {"eps", at(o.eps, 0), "1e-08", adam},
        {"weight_decay", at(o.weight_decay, 0), "0.0"},
        {"bias_correction", at(o.bias_correction), "true", adam},
@@ -349,10 +346,7 @@ void add_ours(Keys& all, Config& c) {
        {"replicas", group(c.replicas), "", makes(c, "hsdp")},
        {"separate_master", at(c.optimizer.separate_master)},
        {"no_weight_decay", at(c.optimizer.no_weight_decay)},
-       {"recompute", one_of(c.recompute, recompute), "",
-        must(c.recompute == full || !needs_full_recompute(c),
-             "activation_checkpointing needs \"full\"; write that, or leave one of the "
-             "two out")},
+       {"recompute", one_of(c.recompute, recompute)},
        {"model", model},
        {"data", data, "", must(c.data != "", "the name is empty")},
        {"seed", at(c.seed, 0)},

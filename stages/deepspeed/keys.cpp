@@ -13,12 +13,13 @@ namespace zl {
 namespace {
 
 constexpr char kNone[] = "zerolab has no such mechanism";
-constexpr char kNoTensor[] = "there is no tensor parallelism; every rank reads its own sequences";
+constexpr char kAlways[] = "zerolab always works as if this were ";  // then the value
 constexpr bool noted = false, refused = true;
 
+// Words that end with a dot are the block of those behind them; "key=value" has ConfigKey::always.
 const struct {
   bool refused;
-  const char *reason, *names;  // as in keys_of()
+  const char *reason, *names;
 } kNever[] = {
     {noted, kNone,
      "zero_force_ds_cpu_optimizer dataloader_drop_last disable_python_gc data_parallel_group "
@@ -38,68 +39,39 @@ const struct {
      "cpuadam_cores_perc buffer_count fast_init zero_optimization.offload_param. buffer_count "
      "buffer_size max_in_cpu activation_checkpointing. contiguous_memory_optimization "
      "synchronize_checkpoint_boundary profile torch_autocast. dtype lower_precision_safe_modules "
-     "data_efficiency. seed data_sampling data_routing"},
-    {noted, "zerolab always works as if this were true",
+     "data_efficiency. seed data_sampling data_routing tensor_parallel. tp_overlap_comm "
+     "vocab_parallel_lm_head vocab_parallel_ce_backend injection_policy_tuple partition_config "
+     "preset_model keep_module_on_host kernel_inject replace_with_kernel_inject "
+     "tensor_parallel.tp. tp_grain_size mpu tp_group"},
+    {noted, kAlways,
      "zero_allow_untested_optimizer=true managed_gradient_accumulation=true zero_optimization. "
      "allgather_partitions=true reduce_scatter=true contiguous_gradients=true "
      "compute_grad_norm=true ignore_unused_parameters=true load_from_fp32_weights=true "
-     "parameter_alignment=true"},
-    {noted, "host memory is pinned where there is a GPU, and pageable elsewhere",
-     "zero_optimization.offload_optimizer. pin_memory=true zero_optimization.offload_param. "
-     "pin_memory=true"},
+     "parameter_alignment=true zero_optimization.offload_optimizer. pin_memory=true "
+     "zero_optimization.offload_param. pin_memory=true activation_checkpointing. "
+     "partition_activations=false . prescale_gradients=false gradient_predivide_factor=1 "
+     "zero_optimization.offload_optimizer. ratio=1"},
     {noted, "--trace FILE has the time of each phase and collective",
      "wall_clock_breakdown comms_logger. enabled verbose prof_all=true prof_ops debug"},
     {noted, "progress says how a run goes", "steps_per_print"},
     {noted, "--out always writes full weights, in fp32",
      "zero_optimization. stage3_gather_16bit_weights_on_model_save "
      "stage3_gather_fp16_weights_on_model_save"},
-    {noted, "all of the optimizer state is offloaded",
-     "zero_optimization.offload_optimizer. ratio=1"},
-    {noted, "gradients are added, then divided by the number of ranks; only rounding differs",
-     "prescale_gradients gradient_predivide_factor=1"},
-    {noted, "ranks read different micro-batches, so none holds a copy to leave out",
-     "activation_checkpointing. partition_activations=false"},
-    {noted, kNoTensor,
-     "tensor_parallel. tp_overlap_comm vocab_parallel_lm_head vocab_parallel_ce_backend "
-     "injection_policy_tuple partition_config preset_model keep_module_on_host kernel_inject "
-     "replace_with_kernel_inject tensor_parallel.tp. tp_grain_size mpu tp_group"},
-    {refused, kNoTensor, "tensor_parallel. autotp_size=0 tensor_parallel.tp. tp_size=1"},
-    {refused, "there is no sequence parallelism", "sequence_parallel_size=1"},
-    {refused, kNone, "optimizer.params. amsgrad maximize"},
+    {refused, kAlways,
+     "gradient_allreduce_op=mean tensor_parallel. autotp_size=0 tensor_parallel.tp. tp_size=1 . "
+     "sequence_parallel_size=1 data_efficiency. enabled=false optimizer.params. amsgrad=false "
+     "maximize=false fp16. fp16_master_weights_and_grads=false bf16. "
+     "bf16_master_weights_and_grads=false bf16_optimizer_states=false optimizer.params. "
+     "fp32_optimizer_states=true zero_optimization. zenflow=absent"},
     {refused, "write \"gradient_clipping\" at the top level",
      "optimizer.params. max_grad_norm=absent"},
-    {refused, "the master copy and the moments are fp32; leave it out",
-     "fp16. fp16_master_weights_and_grads bf16. bf16_master_weights_and_grads "
-     "bf16_optimizer_states optimizer.params. fp32_optimizer_states=true"},
     {refused, "zerolab has no autocast; enable bf16 or fp16 instead", "torch_autocast. enabled"},
-    {refused, "gradients are averaged; write \"mean\", and multiply the learning rate or clip",
-     "gradient_allreduce_op=mean"},
-    {refused, "ZenFlow changes results; leave it out", "zero_optimization. zenflow=absent"},
     {refused, "deprecated: write offload_param", "zero_optimization. cpu_offload_param"},
-    {refused, "sequences are read in order, or shuffled with --shuffle; write \"enabled\": false",
-     "data_efficiency. enabled"},
     {refused, "DeepSpeed 0.19.8 refuses this key, whose feature it removed; leave it out",
      "sparse_gradients graph_harvesting elasticity curriculum_learning progressive_layer_drop "
      "eigenvalue quantize_training compression_training sparse_attention nebula amp "
      "zero_optimization. mics_hierarchical_params_gather zeropp_loco_param grad_hooks "
      "mics_shard_size=-1 tensor_parallel. dtype=absent"}};
-
-// The keys that a row of kNever names.
-std::vector<ConfigKey> keys_of(const auto& row) {
-  std::vector<ConfigKey> all;
-  std::istringstream in(row.names);
-  for (std::string block, word; in >> word;) {
-    const size_t equals = word.find('=');
-    if (word.back() == '.')
-      block = word.substr(0, word.size() - 1);
-    else
-      all.push_back({.key = word.substr(0, equals),
-                     .unused = {row.reason, row.refused},
-                     .block = block,
-                     .always = equals == word.npos ? "" : word.substr(equals + 1)});
-  }
-  return all;
-}
 
 // The insertions, deletions, replacements and swaps of neighbours (Damerau 1964) that make one text
 // of the other. If these are more than `most`, any number above that.
@@ -117,8 +89,20 @@ size_t edits(std::string_view a, std::string_view b, size_t most) {
 
 std::vector<ConfigKey> keys_without_effect() {
   std::vector<ConfigKey> all;
-  for (const auto& row : kNever)
-    for (const ConfigKey& key : keys_of(row)) all.push_back(key);
+  for (const auto& [is_refused, why, names] : kNever) {
+    std::istringstream in(names);
+    for (std::string block, word; in >> word;) {
+      const size_t end = std::min(word.find('='), word.size());
+      const std::string always = word.substr(std::min(end + 1, word.size()));
+      if (word.back() == '.')
+        block = word.substr(0, word.size() - 1);
+      else
+        all.push_back({.key = word.substr(0, end),
+                       .unused = {why == kAlways ? why + always : why, is_refused},
+                       .block = block,
+                       .always = always});
+    }
+  }
   return all;
 }
 
@@ -140,17 +124,15 @@ const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view b
   return nullptr;
 }
 
-bool needs_full_recompute(const Config& c) { return c.cpu_checkpointing || c.checkpoints > 0; }
-
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
-  size_t least = 3;
+  size_t least = 4;
   std::string nearest;
-  for (const std::string& other : names)
-    if (const size_t n = edits(name, other, 2);
-        n < least && 2 * n < std::max(name.size(), other.size()))
-      least = n, nearest = other;
-  for (const std::string& other : names)
-    if (nearest.empty() && name.size() > 3 && other.starts_with(name)) nearest = other;
+  for (const std::string& other : names) {
+    size_t n = edits(name, other, 2);
+    if (n > 2 || 2 * n >= std::max(name.size(), other.size()))
+      n = name.size() > 3 && other.starts_with(name) ? 3 : 4;
+    if (n < least) least = n, nearest = other;
+  }
   return nearest;
 }
 
@@ -168,14 +150,15 @@ std::string config_keys_table() {
                 cell(k.value()), " |\n");
   }
   text += "\n### Keys without effect\n\n| keys | why |\n|---|---|\n";
-  for (const auto& row : kNever) {
-    std::string names;
-    for (const ConfigKey& k : keys_of(row))
-      names +=
-          (names.empty() ? "" : ", ") + cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
-    text += str("| ", names, " | ", row.refused ? "refused: " : "no effect: ", row.reason, " |\n");
+  std::string before;
+  for (const ConfigKey& k : keys_without_effect()) {
+    const std::string why =
+        (k.unused.refused ? " | refused: " : " | no effect: ") + k.unused.reason + " |\n";
+    text += why == before ? ", " : before + "| ";
+    text += cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
+    before = why;
   }
-  return text;
+  return text + before;
 }
 
 std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {

@@ -55,8 +55,6 @@ std::vector<ConfigKey> keys_without_effect();  // of any run
 // them: a name that is close to a block's is found as any other. Members are those of `config`,
 // which must outlive the rows.
 std::vector<ConfigKey> config_keys(Config& config);
-// Whether a key of activation_checkpointing asks for Recompute::full.
-bool needs_full_recompute(const Config& config);
 // Null: unknown.
 const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view block,
                           std::string_view key);

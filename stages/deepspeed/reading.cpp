@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tensor/io/json_check.h"
 #include "tensor/io/small_file.h"
 #include "tensor/printable.h"
 
@@ -14,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 using enum ConfigFinding::Severity;
-
-constexpr SmallFile kFile{"configuration", 256 << 10};  // real files have a few KiB
 
 // Blocks in which DeepSpeed ignores a key that it does not know.
 constexpr std::string_view kLoose[] = {
@@ -47,12 +44,6 @@ json value_of_set(const std::string& text) try {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin != text.npos && (text[begin] == '[' || text[begin] == '{')) throw;
   return json::parse(in_quotes(text, text.npos));
-}
-
-// The element of this path, or of the innermost around it; "" is there.
-const auto& innermost(const auto& map, std::string path) {
-  while (!map.contains(path)) path.resize(path.find('.') == path.npos ? 0 : path.rfind('.'));
-  return map.at(path);
 }
 
 // The file, with each --set and flag in it.
@@ -88,7 +79,8 @@ struct Document {
   void read_text() {
     const ConfigSource& s = r.source;
     if (!s.file.empty())
-      root = json::parse(plain_json(read_small_file(s.file, kFile), s.file, places));
+      root = json::parse(
+          plain_json(read_small_file(s.file, {"configuration", 256 << 10}), s.file, places));
     require_input(root.is_object(), places[""], ": a configuration is one JSON object { … }, not ",
                   describe(root.dump()));
     for (const std::string& assignment : s.sets) {
@@ -172,11 +164,7 @@ void judge_unused(Reading& r) {
     if (honoured ? given->is_default && !refused
                  : asks_for_nothing(json::parse(given->json), key.always))
       continue;
-    r.add(refused ? error : note, key.path(),
-          honoured && refused ? ""
-          : refused           ? "cannot be honoured: "
-                              : "has no effect: ",
-          reason);
+    r.add(refused ? error : note, key.path(), refused ? "" : "has no effect: ", reason);
   }
 }
 
@@ -185,11 +173,6 @@ void judge_unused(Reading& r) {
 void Reading::add_at(const std::string& where, Severity severity, const std::string& key,
                      const std::string& text, bool of_flag) {
   loaded.findings.push_back({severity, where, text, shown_key(key), of_flag});
-}
-
-void Reading::add_text(Severity severity, const std::string& name, const std::string& text) {
-  if (severity == error && has(name)) given.at(name).wrong = true;
-  add_at(innermost(given, name).where, severity, name, text);
 }
 
 Config Reading::as_run() const {

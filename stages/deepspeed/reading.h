@@ -11,6 +11,12 @@
 
 namespace zl {
 
+// The element of this path, or of the innermost around it; "" is there.
+const auto& innermost(const auto& map, std::string path) {
+  while (!map.contains(path)) path.resize(path.find('.') == path.npos ? 0 : path.rfind('.'));
+  return map.at(path);
+}
+
 // One reading of all keys. Keys go by their first names, such as "optimizer.params.lr".
 struct Reading {
   using Severity = ConfigFinding::Severity;
@@ -35,9 +41,9 @@ struct Reading {
   // A finding at the key; if that is absent, at the block. A key with an error counts as absent in
   // what follows.
   void add(Severity severity, const std::string& name, const auto&... text) {
-    add_text(severity, name, str(text...));
+    if (severity == Severity::error && has(name)) given.at(name).wrong = true;
+    add_at(innermost(given, name).where, severity, name, str(text...));
   }
-  void add_text(Severity severity, const std::string& name, const std::string& text);
   void add_at(const std::string& where, Severity severity, const std::string& key,
               const std::string& text, bool of_flag = false);
   // Whether this is a line of the file, not a --set or a flag.

@@ -3,6 +3,7 @@
 // runtime/zero/config.py).
 
 #include <algorithm>
+#include <tuple>
 
 #include "stages/deepspeed/reading.h"
 #include "stages/stage_file.h"
@@ -23,29 +24,29 @@ void apply_batch(Reading& r) {
     if (r.is_wrong(key)) return;  // arithmetic with it would only confuse
   Config& c = r.config;
   const int64_t ranks = r.source.ranks;
-  int64_t& train = c.train_batch_size;
-  const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation),
-             all = micro && accumulation;
+  int64_t &train = c.train_batch_size, unit = ranks;  // what is given makes multiples of the unit
+  const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation);
   const std::string over = str(ranks, ranks == 1 ? " rank" : " ranks");
-  // What is given makes steps of multiples of this.
-  const int64_t unit = (micro ? c.micro_batch : 1) * (accumulation ? c.accumulation : 1) * ranks,
-                below = all ? unit : train / unit * unit;
+  std::string product = over;
+  for (const auto& [key, n] : {std::pair(kMicro, c.micro_batch), {kAccumulation, c.accumulation}})
+    if (r.value(key)) unit *= n, product += str(" * ", n, " (", key, ")");
+  const bool all = micro && accumulation;
   if (train == 0) {
-    const std::string product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
     train = c.micro_batch * c.accumulation * ranks;
+    product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
     r.derive(kTrain, product);
     if (!micro && !r.source.file.empty())
       r.add(r.is_auto(kTrain) || r.is_auto(kMicro) ? note : warning, kTrain, "this and ", kMicro,
             " are absent or \"auto\", and DeepSpeed needs one of them; zerolab takes ", product,
             " = ", train);
-  } else if (train != below) {
-    r.add(error, kTrain, train, all ? " is not " : " is not a multiple of ", over,
-          micro ? str(" * ", c.micro_batch, " (", kMicro, ")") : "",
-          accumulation ? str(" * ", c.accumulation, " (", kAccumulation, ")") : "",
-          micro || accumulation ? str(" = ", unit) : "", ". Use ", std::max(below, unit),
-          all         ? ", or leave one of them out"
-          : below > 0 ? str(" or ", below + unit)
-                      : "");
+  } else if (all && train != unit) {
+    r.add(error, kTrain, train, " is not ", product, " = ", unit, ". Use ", unit,
+          ", or leave one of them out");
+  } else if (train % unit != 0) {
+    const int64_t below = train / unit * unit;
+    r.add(error, kTrain, train, " is not a multiple of ", product,
+          unit == ranks ? "" : str(" = ", unit), ". Use ", below > 0 ? str(below, " or ") : "",
+          below + unit);
   } else if (!micro) {
     c.micro_batch = train / ranks / c.accumulation;
     r.derive(kMicro, train, " / ", over, " / ", c.accumulation);
@@ -125,17 +126,14 @@ void apply_variants(Reading& r) {
   const ConfigSource& s = r.source;
   if (c.ranks_per_node == 1) c.ranks_per_node = 0;  // DeepSpeed's 1: off
   if (c.stage != StageKind::zero3 || !c.as.empty() || (s.stage && !s.several_stages)) return;
-  const auto given = [](int64_t flag, int64_t key) { return flag > 0 ? flag : key; };
-  const struct {
-    std::string key;
-    bool chosen;
-    const char* stage;
-    int64_t group;  // which divides the ranks
-  } keys[] = {{kZero + "zero_quantized_weights", c.zero_quantized_weights, "zero3_qwz", 1},
-              {kZero + "zero_quantized_gradients", c.zero_quantized_gradients, "zero3_qgz", 1},
-              {kZero + "zero_hpz_partition_size", c.ranks_per_node > 0, "zero3_hpz",
-               given(s.ranks_per_node, c.ranks_per_node)},
-              {"zerolab.replicas", c.replicas > 1, "hsdp", given(s.replicas, c.replicas)}};
+  const int64_t node = s.ranks_per_node > 0 ? s.ranks_per_node : c.ranks_per_node,
+                replicas = s.replicas > 0 ? s.replicas : c.replicas;
+  // The key, whether it is on, its stage, and what must divide the ranks.
+  const std::tuple<std::string, bool, const char*, int64_t> keys[] = {
+      {kZero + "zero_quantized_weights", c.zero_quantized_weights, "zero3_qwz", 1},
+      {kZero + "zero_quantized_gradients", c.zero_quantized_gradients, "zero3_qgz", 1},
+      {kZero + "zero_hpz_partition_size", c.ranks_per_node > 0, "zero3_hpz", node},
+      {"zerolab.replicas", c.replicas > 1, "hsdp", replicas}};
   std::string first;
   for (const auto& [key, chosen, stage, group] : keys) {
     if (!chosen) continue;
@@ -168,9 +166,12 @@ void apply_offload(Reading& r) {
 // Each key asks for activation checkpointing, so that it selects what zerolab calls "full".
 void apply_activations(Reading& r) {
   Config& c = r.config;
-  if (!needs_full_recompute(c) || r.value("zerolab.recompute")) return;
+  const std::string key = "zerolab.recompute";
+  if ((!c.cpu_checkpointing && c.checkpoints == 0) || c.recompute == Recompute::full) return;
+  if (r.value(key))
+    r.add(error, key, "activation_checkpointing needs \"full\"; write that, or leave one out");
   c.recompute = Recompute::full;
-  r.derive("zerolab.recompute", "activation_checkpointing asks for it");
+  r.derive(key, "activation_checkpointing asks for it");
 }
 
 }  // namespace
@@ -179,7 +180,7 @@ void apply_rules(Reading& r) {
   if (!r.config.ordered && !r.config.reproducible)
     r.add(note, "zerolab.ordered",
           "false lets NCCL choose the order of sums, so stages agree except for rounding; "
-          "ranks without them still add in rank order");
+          "ranks without NCCL still add in rank order");
   for (const auto apply : {apply_batch, apply_optimizer, apply_scheduler, apply_precision,
                            apply_preset, apply_variants, apply_offload, apply_activations})
     apply(r);

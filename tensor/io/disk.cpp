@@ -111,7 +111,7 @@ void* DiskBackend::allocate(int64_t bytes) {
   while (error == EINTR);
   if (error != 0)
     fail(str("no disk space for ", end - begin, " bytes of offloaded state beside ", begin), error,
-         kTry);
+         str(" (", free_disk_space(folder_), " bytes are free)", kTry));
   size_ = end;
   return reinterpret_cast<void*>(uintptr_t(begin) + kFirst);
 }

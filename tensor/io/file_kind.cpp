@@ -18,41 +18,34 @@ constexpr char kUnpack[] = "unpack it first",
                kText[] = "write the text in it into a text file",
                kWeights[] =
                    "it holds weights: only safetensors and llm.c's format are read, with "
-                   "--init-from",
-               kPage[] =
-                   "download the file itself, on a hub with the link that has /resolve/ and "
-                   "not /blob/";
-
-constexpr FileKind kHtml{"a page of HTML", kPage, true};
+                   "--init-from";
 
 struct Signature {
   std::string_view bytes;
   FileKind kind;
+  size_t at = 0;
 };
 
 // Neither uint16 tokens nor a text begin with one of these by chance.
 constexpr Signature kSignatures[] = {
+    {"\0\0\0\0{\""sv, {kSafetensors, kWeights}, 4},  // behind a length below 4 GiB
     {"\x1f\x8b\x08"sv, {"a gzip archive", kUnpack}},
     {"\x28\xb5\x2f\xfd"sv, {"a zstd archive", kUnpack}},
     {"\xfd\x37zXZ\0"sv, {"an xz archive", kUnpack}},
     {"BZh91AY&SY"sv, {"a bzip2 archive", kUnpack}},
     {"PK\3\4"sv, {"a zip archive", kUnpack}},
+    {"ustar"sv, {"a tar archive", kUnpack}, 257},
     {"PAR1\x15"sv, {"a Parquet file", kText}},
     {"ARROW1\0\0"sv, {"an Arrow file", kText}},
     {"\x93NUMPY"sv, {"a NumPy array", kNumbers}},
+    {"\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", kNumbers}},
+    {"\x89PNG\r\n\x1a\n"sv, {"a PNG image", kText}},
+    {"\xff\xd8\xff"sv, {"a JPEG image", kText}},
     {"GGUF\3\0\0\0"sv, {"a GGUF file", kWeights}},
     {"%PDF-"sv, {"a PDF", kText}},
     {"\xc6\xd7\x34\1"sv, {kLlmcModel, kWeights}},
-    {"\xa1\xd9\x34\1"sv,
-     {"an llm.c shard of Llama 3 tokens (uint32)", "write it again with the GPT-2 tokenizer"}},
-    {"version https://git-lfs"sv,
-     {"a pointer of Git LFS, which stands for a file that was not fetched",
-      "fetch it with git lfs pull"}},
-    {"<!doctype html"sv, kHtml},
-    {"<!DOCTYPE html"sv, kHtml},
-    {"<!DOCTYPE HTML"sv, kHtml},
-    {"<html"sv, kHtml},
-    {"<HTML"sv, kHtml},
+    {"\xa1\xd9\x34\1"sv, {"a file of Llama 3 tokens", "use the GPT-2 tokenizer"}},
+    {"version https://git-lfs"sv, {"a pointer of Git LFS", "fetch the file with git lfs pull"}},
 };
 
 bool is_in(char byte, std::string_view set) { return set.find(byte) != set.npos; }
@@ -61,11 +54,6 @@ bool is_in(char byte, std::string_view set) { return set.find(byte) != set.npos;
 bool is_pickle(std::string_view head) {
   return head.size() > 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 &&
          is_in(head[2], "\x95\x8a\x8c]}()cKMJXGN");
-}
-
-// The length of a header below 4 GiB, then its first name.
-bool is_safetensors(std::string_view head) {
-  return head.size() > 9 && head.substr(4, 6) == "\0\0\0\0{\""sv;
 }
 
 // No control characters, and most are ASCII.
@@ -80,14 +68,11 @@ bool is_text(std::string_view head) {
 
 FileKind recognise_file(std::string_view head) {
   head = head.substr(0, kFirstBytes);
-  if (is_safetensors(head)) return {kSafetensors, kWeights};
-  const std::string_view trimmed =
-      head.substr(std::min(head.find_first_not_of(" \r\n"), head.size()));
   for (const Signature& s : kSignatures)
-    if (trimmed.starts_with(s.bytes)) return s.kind;
+    if (head.substr(std::min(s.at, head.size())).starts_with(s.bytes)) return s.kind;
   if (is_pickle(head)) return {"a pickle of Python", kNumbers};
   if (is_text(head))
-    return {"a text", "is it the right file, and was it downloaded in full?", true};
+    return {"a text", "is it the right file in full? A hub's link to it has /resolve/", true};
   return {};
 }
 

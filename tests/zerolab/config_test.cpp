@@ -96,7 +96,7 @@ TEST_CASE("config check says what is no configuration at all on stdout, and ends
            {half, ":2: error: the text ends inside the object that line 1 opens"},
            {large, ": error: the file is larger than 256 KiB"},
            {folder / "none.json", ": error: the configuration "},
-           {folder.path(), ": error: the file is a folder"}}) {
+           {folder.path(), ": error: the configuration "}}) {
     const Finished finished = call("config check " + file), train = call("train --config " + file);
     CAPTURE(file, finished.out);
     CHECK((finished.code == 2 && finished.err.empty() && train.code == 2));

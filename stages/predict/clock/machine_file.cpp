@@ -8,7 +8,6 @@
 
 #include "stages/predict/clock/kernel_time.h"
 #include "tensor/error.h"
-#include "tensor/io/json_check.h"
 #include "tensor/io/small_file.h"
 #include "tensor/printable.h"
 
@@ -273,7 +272,7 @@ void fields(Section& io, Machine& m) {
 
 Machine read_machine(const std::string& text, const std::string& where) {
   require_input(!text.empty(), where, " is empty");
-  check_json(text, where, {.comments = true});
+  check_json(text, where, true);
   Json json = Json::parse(text, nullptr, true, true);
   Section in(json, "", where);
   Machine m;

@@ -130,6 +130,9 @@ TEST_CASE("each unusable file is refused with a sentence that names it", "[nn]")
   check_says(refusal(folder.path("pipe")),
              "is not a regular file");  // and does not wait for a writer
   CHECK(refusal(folder.write("even.bin", "1234")).empty());
+  const std::string tar = "a" + std::string(256, '\0') + "ustar" + std::string(250, '\0');
+  check_says(refusal(folder.write("tar.bin", tar)),
+             "tar.bin' is a tar archive, not uint16 tokens; unpack it first");
 }
 
 TEST_CASE("an llm.c shard with a wrong header is refused with both numbers", "[nn]") {

@@ -153,7 +153,8 @@ TEST_CASE("a config.json that is no object, cannot be read or is too deep is ref
              "is nested deeper than 64 levels");
   std::filesystem::remove(folder.path("config.json"));
   std::filesystem::create_directory(folder.path("config.json"));
-  check_says(sentence_of([&] { open_weights(folder.path("")); }), "config.json is a folder");
+  check_says(sentence_of([&] { open_weights(folder.path("")); }),
+             "config.json cannot be read: Is a directory");
 }
 
 }  // namespace zl

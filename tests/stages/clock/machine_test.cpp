@@ -146,7 +146,7 @@ TEST_CASE("a machine that is not there is refused with the list", "[stages][cloc
   CHECK(message("h1000").starts_with("there is no machine 'h1000'; known are a100-40gb, "));
   CHECK(message("./not_there.json") ==
         "the machine ./not_there.json cannot be read: No such file or directory");
-  CHECK(message("/tmp") == "/tmp is a folder, not a machine file");
+  CHECK(message("/tmp") == "the machine /tmp cannot be read: Is a directory");
   CHECK(message("/dev/null") == "/dev/null is empty");
   CHECK(message("/dev/zero") == "/dev/zero is larger than 16384 KiB: it cannot be a machine");
   const ScratchFolder folder;

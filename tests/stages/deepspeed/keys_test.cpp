@@ -180,7 +180,7 @@ TEST_CASE("the block \"zerolab\" is honoured", "[stages]") {
   const auto free = with("zerolab.ordered=false");
   CHECK_FALSE(free.config.ordered);
   CHECK(says(free, "--set zerolab.ordered: note: false lets NCCL choose the order",
-             "ranks without them still add in rank order"));
+             "ranks without NCCL still add in rank order"));
   CHECK(with("zerolab.ordered=true").config.ordered);
   for (const auto& [json, expected] : {std::pair{"\"none\"", Recompute::none},
                                        {"\"selective\"", Recompute::selective},

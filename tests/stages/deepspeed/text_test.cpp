@@ -146,7 +146,8 @@ TEST_CASE("numbers that are not JSON are named", "[stages]") {
     CHECK(refused("{\"a\": " + value + "}", ":1: this is no JSON: \"" + value));
   for (const std::string& value :
        {std::string("1e400"), std::string("-1e400"), std::string(400, '1')})
-    CHECK(refused("{\"a\": " + value + "}", "a number is out of range: '" + value.substr(0, 9)));
+    CHECK(refused("{\"b\": 1,\n\"a\": " + value + "\n}",
+                  "ds.json:2: a number is out of range: \"" + value.substr(0, 9)));
 }
 
 TEST_CASE("junk is refused with one sentence within a second", "[stages]") {
@@ -176,14 +177,14 @@ TEST_CASE("a file that cannot be read is refused with the reason", "[stages]") {
   };
   CHECK(reason("/nowhere/ds.json") ==
         "the configuration /nowhere/ds.json cannot be read: No such file or directory");
-  CHECK(reason("/tmp") == "/tmp is a folder, not a configuration file");
+  CHECK(reason("/tmp") == "the configuration /tmp cannot be read: Is a directory");
   CHECK(reason("/dev/null") ==
         "/dev/null is empty: a configuration is one JSON object, at least {}");
   // A pipe is read while it delivers, and refused after two silent seconds.
   const zl::ScratchFolder folder;
   const std::string pipe = folder.path("pipe");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK(reason(pipe) == pipe + " is not a regular file, and gave nothing for 2 seconds");
+  CHECK(reason(pipe) == pipe + " gave nothing for 2 seconds");
   std::thread writer([&] { std::ofstream(pipe) << R"({"train_batch_size": 8})"; });
   const auto loaded = zl::load_config({pipe, {}, 4});
   writer.join();

@@ -19,7 +19,7 @@ struct File {
 };
 
 // printf a | gzip -c, zstd -c, xz -c, bzip2 -c; numpy.save; pickle.dumps with protocols 2
-// to 5; pyarrow's write_table; h5py; git lfs pointer; and others as their formats say.
+// to 5; pyarrow's write_table; tar -c; h5py; git lfs pointer; and others as their formats say.
 const std::vector<File>& files() {
   static const std::vector<File> all = {
       {"a gzip archive", "\x1f\x8b\x08\0\0\0\0\0\0\3K\4\0C\xbe\xb7\xe8\1\0\0\0"s},
@@ -27,6 +27,10 @@ const std::vector<File>& files() {
       {"an xz archive", "\xfd\x37\x7a\x58\x5a\0\0\4\xe6\xd6\xb4\x46"s},
       {"a bzip2 archive", "BZh91AY&SY\x19\x93\x9b\x6b"s},
       {"a zip archive", "PK\3\4\x14\0\0\0\x08\0"s},
+      {"a tar archive", "a" + std::string(99, '\0') + "0000644" + std::string(150, '\0') + "ustar"},
+      {"an HDF5 file", "\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0"s},
+      {"a PNG image", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR"s},
+      {"a JPEG image", "\xff\xd8\xff\xe0\0\x10JFIF\0"s},
       {"a Parquet file", "PAR1\x15\4\x15\x10"s},
       {"an Arrow file", "ARROW1\0\0\xff\xff\xff\xff"s},
       {"a NumPy array", "\x93NUMPY\1\0v\0{'descr': '<i8'"s},
@@ -37,10 +41,9 @@ const std::vector<File>& files() {
       {"a PDF", "%PDF-1.7\n"s},
       {"an llm.c model", "\xc6\xd7\x34\1\3\0\0\0"s},
       {"a safetensors file", "\x40\0\0\0\0\0\0\0{\"a\":{\"dtype\""s},
-      {"a pointer of Git LFS, which stands for a file that was not fetched",
+      {"a pointer of Git LFS",
        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 548118077\n"s},
-      {"a page of HTML", "\n<!DOCTYPE HTML>\n<head>"s},
-      {"a page of HTML", "<HTML lang=en>"s},
+      {"a text", "\n<!DOCTYPE HTML>\n<head>"s},
       {"a text", "Entry not found"s},
       {"a text", "{\"error\": \"Repository not found\"}\n"s},
       {"a text", "na\xc3\xafve prose\n"s},

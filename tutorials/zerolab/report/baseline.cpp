@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
-#include "tensor/io/json_check.h"
 #include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/document.h"
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "tensor/error.h"
-#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"

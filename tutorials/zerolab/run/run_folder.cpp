@@ -16,7 +16,7 @@
 #include "nn/formats/weights.h"
 #include "stages/checkpoint/checkpoint_folder.h"
 #include "stages/train/weights.h"
-#include "tensor/io/json_check.h"
+#include "tensor/io/small_file.h"
 #include "tensor/kernels.h"
 #include "tutorials/zerolab/cli/output_file.h"
 
