@@ -6,6 +6,8 @@
 
 namespace zl::exercises::rms_norm_checks {
 
+// Values are floats, so that both programs compute with the same ones. `before` tells an op that
+// adds to a gradient from one that sets it.
 struct Case {
   Shape shape;  // of x; odd C
   double eps = 0;

@@ -9,6 +9,8 @@
 
 namespace zl::exercises {
 
+// The script of a run. An overflow puts its value, which is not finite, into one element of one
+// rank's gradient; everything else is finite.
 struct PrecisionCase {
   int ranks = 1;
   size_t steps = 4;

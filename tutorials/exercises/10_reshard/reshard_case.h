@@ -44,7 +44,8 @@ inline Values flat_memory(const ShardedUnit& saved, const ShardedUnit& now, Stat
   return values;
 }
 
-// Of some units, each part that a rank loads. Sizes are odd.
+// Of some units, each part that a rank loads. Sizes are odd: padding is between all parameters.
+// Where flags differ between the runs, units that were tied and units that are tied alternate.
 inline std::vector<Part> reshard_parts(const CheckOptions& options) {
   Draw draw(options);
   const auto is = [&](const char* name) { return options.is(name); };
