@@ -1,5 +1,6 @@
-// The checks of exercise 10. Positions are expected by the library's Partition.
+// The checks of exercise 10.
 #include <algorithm>
+#include <numeric>
 
 #include "tutorials/exercises/10_reshard/reshard_case.h"
 #include "tutorials/exercises/judge/judge.h"
@@ -9,138 +10,100 @@ namespace {
 
 using namespace reshard_checks;
 
-// One element of a shard: what it must be, and what it is.
-struct Element {
-  int parameter = -1;      // -1: padding
-  int piece = -1;          // that has it; -1: it was not saved
-  bool goes_on = false;    // its parameter begins in the shard, but in an earlier piece
-  bool was_tied = false;   // its parameter
-  bool own_piece = false;  // another piece has it, but the rank has read that with its number only
-  bool of_moments = false;
-  double must = 0, is = 0;
-};
+// A part as it was loaded, and as it must be.
+struct Loaded {
+  const Part& part;
+  const Values &is, &pieces, &elements;  // the shard, and of each read
+  Values saved = flat_memory(part.saved, part.saved, part.state),
+         now = flat_memory(part.saved, part.now, part.state);
+  size_t n = now.size() / size_t(part.now.ranks);
+  Values must{now.begin() + part.rank * std::ptrdiff_t(n),
+              now.begin() + (part.rank + 1) * std::ptrdiff_t(n)};
 
-std::vector<Element> right_elements(const Part& part, const std::vector<PieceRead>& reads) {
-  const FlatLayout from(part.saved, part.state), to(part.now, part.state);
-  const bool own =
-      std::ranges::all_of(reads, [&](const PieceRead& read) { return read.piece == part.rank; });
-  std::vector<Element> elements(size_t(to.shard), {.of_moments = part.state == State::moments});
-  for (size_t p = 0; p < to.begin.size(); ++p)
-    for (int64_t e = 0; to.begin[p] >= 0 && e < part.now.parameters[p].numel; ++e) {
-      const int64_t at = to.begin[p] + e - part.rank * to.shard;
-      if (at < 0 || at >= to.shard) continue;
-      const int tied_to = part.saved.parameters[p].tied_to,
-                source = tied_to >= 0 ? tied_to : int(p);
-      Element& one = elements[size_t(at)];
-      one.parameter = int(p), one.was_tied = tied_to >= 0;
-      if (from.begin[size_t(source)] < 0) continue;
-      one.must = saved_value(part.state, source, e);
-      one.piece = int((from.begin[size_t(source)] + e) / from.shard);
-      one.own_piece = own && one.piece != part.rank;
-      const Element before = at > 0 ? elements[size_t(at - 1)] : Element();
-      one.goes_on =
-          before.parameter == one.parameter && (before.goes_on || before.piece != one.piece);
+  // The sentence on what is wrong; none if nothing is.
+  std::string values_meaning() const {
+    const CheckOptions& check = options();
+    const bool moments = part.state == State::moments, frozen = check.is("frozen parameters");
+    if (is.size() != n)
+      return check.is("tied weights")
+                 ? "tied parameters have no memory: what follows them is earlier in the flat memory"
+             : frozen && moments
+                 ? "frozen parameters have no moments: what follows them is earlier there"
+             : frozen ? "the weights of frozen parameters are lost: they have no moments, but they "
+                        "have weights"
+                      : "the shard has another size than it must have";
+    const auto all = [&](const auto& fits) {
+      for (size_t i = 0; i < n; ++i)
+        if (is[i] != must[i] && !fits(i)) return false;
+      return true;
+    };
+    const bool zero = all([&](size_t i) { return is[i] == 0; });
+    if (is == must) return "";
+    if (all([&](size_t i) { return is[i] < 0 && must[i] == 0; }))
+      return "padding of the pieces is copied: it may hold anything, and here it must be 0";
+    if (zero && all([&](size_t i) { return i > 0 && must[i] == must[i - 1] + 1; }))
+      return "a parameter that goes on in the next rank's piece is loaded from the first piece "
+             "only";
+    if (check.is("another number of ranks") &&
+        std::ranges::count(pieces, part.rank) == std::ssize(pieces))
+      return "each rank reads the piece with its number: with another number of ranks its shard is "
+             "elsewhere";
+    if (check.is("tied or untied since") && zero)
+      return "a parameter that was tied is not in the pieces, and is loaded as 0: the one that it "
+             "was tied to has its values";
+    if (moments && all([&](size_t i) { return must[i] == 0; }))
+      return "a parameter that was frozen has no moments in the pieces: they begin with 0, not "
+             "with its weights";
+    return "an element has a wrong value: which piece has the right one, and where in that piece?";
+  }
+  // A call begins where another parameter does, or another piece.
+  std::string reads_meaning() const {
+    size_t there = 0, calls = 0, before = 0;
+    for (const double value : must) {
+      if (value == 0) continue;
+      const auto at = size_t(std::ranges::find(saved, value) - saved.begin());
+      calls +=
+          there++ == 0 || at != before + 1 || at * size_t(part.saved.ranks) % saved.size() == 0;
+      before = at;
     }
-  return elements;
-}
-
-const char* name(State state) { return state == State::weights ? "weights" : "moments"; }
-
-std::string text(const Part& part) {
-  std::string all;
-  for (const ShardedUnit* unit : {&part.saved, &part.now}) {
-    all += str(all.empty() ? "saved" : "\nloaded", " by ", unit->ranks, " ranks, parameters of");
-    for (const UnitParameter& p : unit->parameters)
-      all += str(" ", p.numel, p.frozen ? " frozen" : "",
-                 p.tied_to >= 0 ? str(" tied to ", p.tied_to) : "", ",");
+    const auto read = size_t(std::accumulate(elements.begin(), elements.end(), 0.0));
+    if (read == there)
+      return elements.size() <= calls
+                 ? ""
+                 : "elements are read one by one, or in parts: one call can read what is in a row";
+    return read >= saved.size() ? "every rank reads all pieces: with N ranks each byte is read N "
+                                  "times, and a rank needs memory for the whole unit"
+                                : "other elements are read than the shard needs, such as padding";
   }
-  return str(all, "\nrank ", part.rank, ", ", name(part.state), ": ");
-}
-
-bool of_weights(double value) { return value > 0 && value < 100'000; }
-
-// "element 12 of parameter 3's weights"
-std::string origin(double value) {
-  if (std::isnan(value)) return "nothing: it was read outside of a piece";
-  if (value <= 0) return value == 0 ? "0" : "padding of a piece";
-  const auto number = int64_t(value);
-  return str("element ", number % 1'000, " of parameter ", number % 100'000 / 1'000 - 1, "'s ",
-             name(of_weights(value) ? State::weights : State::moments));
-}
-
-void check_size(const Part& part, size_t is, size_t must) {
-  if (is == must) return;
-  const bool weights = part.state == State::weights,
-             as_other = int64_t(is) == FlatLayout(part.now, State(weights)).shard;
-  fail(
-      as_other && weights
-          ? "the weights of frozen parameters are lost: they have no moments, but they have weights"
-      : as_other ? "frozen parameters have no moments: what follows them is earlier there"
-      : is > must
-          ? "tied parameters have no memory: what follows them is earlier in the flat memory"
-          : "the shard has another size than it must have",
-      text(part) + str(is, " elements, must have ", must));
-}
-
-// The first row counts that all wrong elements fit.
-using E = const Element&;
-constexpr std::pair<bool (*)(E), const char*> kMeanings[] = {
-    {[](E e) { return e.own_piece; },
-     "each rank reads the piece with its number: with another number of ranks its shard is "
-     "elsewhere"},
-    {[](E e) { return e.is < 0 && e.must == 0; },
-     "padding of the pieces is copied: it may hold anything, and here it must be 0"},
-    {[](E e) { return e.is == 0 && e.was_tied; },
-     "a parameter that was tied is not in the pieces, and is loaded as 0: the one that it was tied "
-     "to has its values"},
-    {[](E e) { return e.is == 0 && e.goes_on; },
-     "a parameter that goes on in the next rank's piece is loaded from the first piece only"},
-    {[](E e) { return e.of_moments && of_weights(e.is) && e.must == 0; },
-     "a parameter that was frozen has no moments in the pieces: they begin with 0, not with its "
-     "weights"},
-    {[](E) { return true; },
-     "an element has a wrong value: which piece has the right one, and where in that piece?"}};
-
-void check_reads(const Part& part, const std::vector<PieceRead>& reads,
-                 const std::vector<Element>& elements) {
-  const double all = double(FlatLayout(part.saved, part.state).full), calls = double(reads.size());
-  double is = 0, must = 0, right_calls = 0;
-  for (const PieceRead& read : reads) is += double(read.elements);
-  Element before;
-  for (const Element& e : elements) {
-    must += e.piece >= 0;
-    right_calls += e.piece >= 0 && (e.parameter != before.parameter || e.piece != before.piece);
-    before = e;
+  std::string text() const {
+    std::string all;
+    for (const ShardedUnit* unit : {&part.saved, &part.now}) {
+      all += str(all.empty() ? "saved" : "\nloaded", " by ", unit->ranks, " ranks, parameters of");
+      for (const auto [numel, frozen, tied_to] : unit->parameters)
+        all += str(" ", numel, frozen ? " frozen" : "",
+                   tied_to < 0 ? "" : str(" tied to ", tied_to), ",");
+    }
+    const auto at = size_t(std::ranges::mismatch(is, must).in1 - is.begin());
+    if (at < std::min(is.size(), n))
+      all += str("\nelement ", at, " is ", is[at], ", must be ", must[at],
+                 ": element e of parameter p was saved as 1000 (p + 1) + e, as a moment 100000 "
+                 "more, padding as -1; nan is outside of a piece");
+    return str(all, "\nrank ", part.rank, ", ",
+               part.state == State::weights ? "weights" : "moments", ": ", is.size(),
+               " elements, must be ", n, "; ", elements.size(), " reads");
   }
-  if (is == must && calls <= right_calls) return;
-  fail(is == must  ? "elements are read one by one, or in parts: one call can read what is in a row"
-       : is >= all ? "every rank reads all pieces: with N ranks each byte is read N times, and a "
-                     "rank needs memory for the whole unit"
-                   : "other elements are read than the shard needs, such as padding",
-       text(part) + str(is, " elements in ", calls, " calls, must be ", must, " in ", right_calls));
-}
+};
 
 void check() {
   const Record seen = observe();
-  std::vector<Element> wrong;
-  std::string details;
   for (size_t k = 0; const Part& part : reshard_parts(options())) {
-    const auto reads = seen.rows<PieceRead>(str("reads ", k));
-    const Values& got = seen.list(str("shard ", k++));
-    std::vector<Element> elements = right_elements(part, reads);
-    check_size(part, got.size(), elements.size());
-    if (options().is("what is read")) check_reads(part, reads, elements);
-    for (size_t i = 0; Element & e : elements) {
-      e.is = got[i++];
-      if (e.is == e.must) continue;
-      if (wrong.empty())
-        details = str(text(part), "element ", i - 1, " of ", got.size(), " is ", origin(e.is),
-                      ", must be ", origin(e.must));
-      wrong.push_back(e);
-    }
+    const Loaded loaded{part, seen.list(str("shard ", k)), seen.list(str("pieces ", k)),
+                        seen.list(str("elements ", k))};
+    std::string meaning = loaded.values_meaning();
+    if (meaning.empty() && options().is("what is read")) meaning = loaded.reads_meaning();
+    if (!meaning.empty()) fail(meaning, loaded.text());
+    ++k;
   }
-  for (const auto& [fits, meaning] : kMeanings)
-    if (!wrong.empty() && std::ranges::all_of(wrong, fits)) fail(meaning, details);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "tutorials/exercises/judge/measure.h"
 
-#include <limits>
+#include <cmath>
 
 #include "tutorials/exercises/10_reshard/reshard_case.h"
 
@@ -9,46 +9,36 @@ namespace {
 
 using namespace reshard_checks;
 
-// Notes all reads. Where there is nothing to read it gives NaN.
-class NotingPieces final : public SavedPieces {
- public:
-  explicit NotingPieces(const ShardedUnit& unit) : unit_(unit) {
-    for (const State state : {State::weights, State::moments}) {
-      const FlatLayout layout(unit, state);
-      std::vector<float>& full = full_.emplace_back();
-      for (int64_t i = 0; i < layout.full; ++i) full.push_back(float(-1 - i));
-      for (size_t p = 0; p < layout.begin.size(); ++p)
-        for (int64_t i = 0; layout.begin[p] >= 0 && i < unit.parameters[p].numel; ++i)
-          full[size_t(layout.begin[p] + i)] = saved_value(state, int(p), i);
-    }
-  }
+// Notes all reads. Padding is -1; where there is nothing to read it gives NaN.
+struct NotingPieces final : SavedPieces {
+  explicit NotingPieces(const ShardedUnit& unit) : unit_(unit) {}
   const ShardedUnit& unit() const override { return unit_; }
   void read(int rank, State state, int64_t first, std::span<float> to) override {
-    const std::vector<float>& full = full_[size_t(state)];
-    const int64_t shard = int64_t(full.size()) / unit_.ranks;
-    reads.push_back({rank, int64_t(to.size())});
-    for (size_t i = 0; i < to.size(); ++i) {
-      const int64_t at = first + int64_t(i);
+    pieces.push_back(rank);
+    elements.push_back(std::ssize(to));
+    const Values full = flat_memory(unit_, unit_, state);
+    const int64_t shard = std::ssize(full) / unit_.ranks;
+    for (int64_t at = first; float& value : to) {
       const bool there = rank >= 0 && rank < unit_.ranks && at >= 0 && at < shard;
-      to[i] = there ? full[size_t(rank * shard + at)] : std::numeric_limits<float>::quiet_NaN();
+      value = there ? float(full[size_t(rank * shard + at)]) : NAN;
+      if (value == 0) value = -1;
+      ++at;
     }
   }
-  std::vector<PieceRead> reads;
-
- private:
-  ShardedUnit unit_;
-  std::vector<std::vector<float>> full_;  // by state
+  const ShardedUnit unit_;
+  std::vector<int64_t> pieces, elements;  // of each read
 };
 
 }  // namespace
 
-// Of each part "shard 3", and "reads 3": what was read for it.
+// Of each part "shard 3", and of each read for it "pieces 3" and "elements 3".
 Record measure(const CheckOptions& options) {
   Record record;
   for (size_t k = 0; const Part& part : reshard_parts(options)) {
     NotingPieces pieces(part.saved);
     record.put(str("shard ", k), load_shard(pieces, part.now, part.rank, part.state));
-    record.put_rows(str("reads ", k++), pieces.reads);
+    record.put(str("pieces ", k), pieces.pieces);
+    record.put(str("elements ", k++), pieces.elements);
   }
   return record;
 }

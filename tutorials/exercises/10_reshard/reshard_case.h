@@ -18,70 +18,57 @@ struct Part {
   State state{};
 };
 
-// A call of SavedPieces::read().
-struct PieceRead {
-  int piece = 0;
-  int64_t elements = 0;
-};
-
-// Each element has another value; those of padding are negative.
-inline float saved_value(State state, int parameter, int64_t element) {
-  return float((state == State::moments ? 100'000 : 0) + 1'000 * (parameter + 1) + element);
+// The whole flat memory of `now` with what `saved` has for it, by the library's Partition. Each
+// element has another value: 1000 x (parameter + 1) + its number, and 100,000 more if it is a
+// moment. The rest is 0.
+inline Values flat_memory(const ShardedUnit& saved, const ShardedUnit& now, State state) {
+  std::vector<int64_t> sizes, first_values;  // 0: it was not saved
+  for (size_t p = 0; p < now.parameters.size(); ++p) {
+    const auto [numel, frozen, tied_to] = now.parameters[p];
+    if (tied_to >= 0 || (state == State::moments && frozen)) continue;
+    const int was_tied_to = saved.parameters[p].tied_to;
+    const size_t source = was_tied_to >= 0 ? size_t(was_tied_to) : p;
+    const bool lost = state == State::moments && saved.parameters[source].frozen;
+    sizes.push_back(numel);
+    first_values.push_back(
+        lost ? 0 : int64_t(1'000 * (source + 1) + (state == State::moments ? 100'000 : 0)));
+  }
+  FlatUnits units(sizes);
+  Unit flat;
+  for (Parameter& parameter : units.parameters) flat.parameters.push_back(&parameter);
+  const Partition partition(flat, now.ranks);
+  Values values(size_t(partition.full()));
+  for (size_t i = 0; i < sizes.size(); ++i)
+    for (int64_t e = 0; first_values[i] > 0 && e < sizes[i]; ++e)
+      values[size_t(partition.offset(i) + e)] = double(first_values[i] + e);
+  return values;
 }
 
-// By the library's Partition.
-struct FlatLayout {
-  FlatLayout(const ShardedUnit& unit, State state) {
-    std::vector<int64_t> sizes;
-    for (const UnitParameter& one : unit.parameters) {
-      const bool there = one.tied_to < 0 && (state == State::weights || !one.frozen);
-      begin.push_back(there ? std::ssize(sizes) : -1);
-      if (there) sizes.push_back(one.numel);
-    }
-    FlatUnits units(sizes);
-    Unit flat;
-    for (Parameter& parameter : units.parameters) flat.parameters.push_back(&parameter);
-    const Partition partition(flat, unit.ranks);
-    for (int64_t& at : begin)
-      if (at >= 0) at = partition.offset(size_t(at));
-    full = partition.full(), shard = partition.shard();
-  }
-  std::vector<int64_t> begin;  // [n] by parameter; -1: it is not in this memory
-  int64_t full = 0, shard = 0;
-};
-
-// Of some units, each part that a rank loads.
+// Of some units, each part that a rank loads. Sizes are odd: padding is between all parameters.
+// Where flags differ between the runs, units that were tied and units that are tied alternate.
 inline std::vector<Part> reshard_parts(const CheckOptions& options) {
   Draw draw(options);
   const auto is = [&](const char* name) { return options.is(name); };
+  const bool reads = is("what is read"), tied = is("tied weights"),
+             tied_since = reads || is("tied or untied since"),
+             frozen = reads || is("frozen parameters"),
+             frozen_since = is("frozen or trained since");
   std::vector<Part> parts;
   for (int i = 0; i < 9; ++i) {
-    ShardedUnit saved, now;
+    ShardedUnit saved{.ranks = 1 + i % 5}, now{.ranks = saved.ranks};
+    if (!is("the same number of ranks")) now.ranks = 1 + int(saved.ranks + draw.between(0, 4)) % 6;
     const bool few = is("another number of ranks") && i % 2 == 1;  // some shards are empty
-    // Odd sizes. Every other parameter has more than 16 elements per rank: a shard has another size
-    // with it than without it.
-    for (int64_t p = 0, n = few ? 2 : draw.between(5, 7); p < n; ++p)
-      saved.parameters.push_back({2 * draw.between(few || p % 2 ? 0 : 50, few ? 15 : 90) + 1});
-    // The third parameter is tied to the second, and the last but one to the first.
-    const size_t last = saved.parameters.size() - 1;
-    const bool reads = is("what is read"), since = reads || is("tied or untied since");
-    const std::pair<size_t, int> ties[] = {{2, 1}, {last - 1, 0}};
-    for (const auto& [follower, leader] : ties)
-      if (since || is("tied weights"))
-        saved.parameters[follower] = saved.parameters[size_t(leader)];
-    now = saved;
-    for (const auto& [follower, leader] : ties) {
-      if (is("tied weights") || (since && i % 2 == 1)) saved.parameters[follower].tied_to = leader;
-      if (is("tied weights") || (since && i % 2 == 0)) now.parameters[follower].tied_to = leader;
+    for (int p = 0, n = few ? 2 : int(draw.between(5, 7)); p < n; ++p) {
+      UnitParameter one{2 * draw.between(0, few ? 15 : 90) + 1, frozen && p % 3 == 0}, was = one;
+      if (frozen_since) was.frozen = p % 3 == 2, one.frozen = p % 3 == 1;
+      if ((tied || tied_since) && p % 2 == 1) {  // to the parameter before
+        was.numel = one.numel = now.parameters.back().numel;
+        if (tied || i % 2 == 1) was.tied_to = p - 1;
+        if (tied || i % 2 == 0) one.tied_to = p - 1;
+      }
+      saved.parameters.push_back(was);
+      now.parameters.push_back(one);
     }
-    if (reads || is("frozen parameters"))
-      for (const size_t p : {size_t(0), last / 2})
-        saved.parameters[p].frozen = now.parameters[p].frozen = true;
-    // One that was trained is frozen now, and one that was frozen is trained.
-    if (is("frozen or trained since")) saved.parameters[2].frozen = now.parameters[1].frozen = true;
-    saved.ranks = 1 + i % 5;
-    now.ranks = is("the same number of ranks") ? saved.ranks
-                                               : 1 + int(saved.ranks + draw.between(0, 4)) % 6;
     for (int rank = 0; rank < now.ranks; ++rank)
       for (const State state : {State::weights, State::moments})
         parts.push_back({saved, now, rank, state});

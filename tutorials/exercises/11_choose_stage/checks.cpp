@@ -1,6 +1,5 @@
-// The checks of exercise 11. Bytes are expected by the library's closed formulas.
+// The checks of exercise 11.
 #include <algorithm>
-#include <numeric>
 
 #include "tutorials/exercises/11_choose_stage/choose_stage_case.h"
 #include "tutorials/exercises/judge/judge.h"
@@ -8,55 +7,10 @@
 namespace zl::exercises {
 namespace {
 
-using namespace choose_stage_checks;
+using choose_stage_checks::Choice;
+using choose_stage_checks::ChoiceCase;
 
-constexpr const char* kSends[] = {
-    "an all-reduce, which is two passes, once per step",
-    "once per step a reduction, and a gather of what was updated",
-    "a reduction in every micro-batch, and once per step a gather of what was updated",
-    "in every micro-batch a reduction, a gather of all units, and one of the blocks for backward"};
-
-// One answer about a stage, and what it must be.
-struct Answer {
-  const ChoiceCase& c;
-  int stage;
-  double is = 0, must = 0;
-  const Training& t = c.training;
-  LibraryNumbers right = library_numbers(t, stage);
-  std::string who = name(kStages[stage]);
-  bool one_node = t.ranks <= c.cluster.gpus_per_node;
-  double link = one_node ? c.cluster.node_bandwidth : c.cluster.network_bandwidth;  // [B/s]
-  // [n] with padding, and without.
-  double all = std::accumulate(right.units.begin(), right.units.end(), 0.0),
-         plain = std::accumulate(t.units.begin(), t.units.end(), 0.0);
-  double forward = 2 * plain * double(t.tokens) / c.cluster.rate;  // [s] of one micro-batch
-
-  double sent() const { return double(right.reduced + right.gathered); }
-  double computing() const { return 3 * forward * double(t.micro_batches); }
-  double seconds() const {
-    const double A = double(t.micro_batches), backward = 2 * forward,
-                 reductions = stage < 2 ? 1 : A, gathers = double(right.gathered) / link,
-                 reduction = double(right.reduced) / reductions / link;
-    if (stage == 3)  // its first gather sends as much as the reduction
-      return A * (std::max(forward, reduction) + std::max(backward, gathers / A));
-    return computing() + reductions * (std::max(backward, reduction) - backward) + gathers;
-  }
-  double asked(Asked what) const {
-    return what == Asked::kept   ? double(right.kept)
-           : what == Asked::peak ? double(right.peak)
-           : what == Asked::sent ? sent()
-                                 : seconds();
-  }
-};
-
-// The stage that must be chosen, -1 if none fits.
-int right_choice(const ChoiceCase& c) {
-  int best = -1;
-  for (int stage = 0; stage < 4; ++stage)
-    if (const Answer a{c, stage}; a.right.peak <= c.cluster.memory)
-      if (best < 0 || a.seconds() < Answer{c, best}.seconds()) best = stage;
-  return best;
-}
+std::string who(const Choice& c) { return name(kStages[c.stage]); }
 
 std::string case_text(const Training& t) {
   std::string text = str("ranks: ", t.ranks, ", micro-batches: ", t.micro_batches,
@@ -65,107 +19,110 @@ std::string case_text(const Training& t) {
   return text + "\n";
 }
 
-std::string kept_meaning(const Answer& a) {
-  if (a.stage == 0 && a.is * a.all == a.must * a.plain)
+std::string kept_meaning(const Choice& c, double is) {
+  if (c.stage == 0 && is * c.all == c.kept() * c.plain)
     return "no padding: each unit takes a multiple of 16 * ranks elements";
-  if (a.stage == 0)
-    return str("ddp keeps ", a.is / a.all, " bytes per element, must keep 16: ",
-               a.t.mixed ? "2 + 2, and 12 for the optimizer, which has an fp32 copy too"
+  if (c.stage == 0)
+    return str("ddp keeps ", is / c.all, " bytes per element, must keep 16: ",
+               c.t.mixed ? "2 + 2, and 12 for the optimizer, which has an fp32 copy too"
                          : "4 + 4, and 8 for the optimizer's two moments");
-  const double saved = a.all - a.all / a.t.ranks, bytes = (a.is - a.must) / saved;
+  const double bytes = (is - c.kept()) / (c.all - c.all / c.N);
   return str(
-      a.who, " keeps ", std::abs(bytes), " bytes per element ",
+      who(c), " keeps ", std::abs(bytes), " bytes per element ",
       bytes > 0 ? "in full, must keep a shard of them" : "as a shard only, must keep them in full");
 }
 
-std::string peak_meaning(const Answer& a) {
-  const std::string at = " at the peak of " + a.who + ": ";
-  if (a.stage < 2) return a.who + " needs at its peak what it keeps, no more and no less";
-  if (a.stage == 3 && a.is < a.must)  // zero2 is right
+std::string peak_meaning(const Choice& c, double is) {
+  const std::string at = " at the peak of " + who(c) + ": ";
+  if (c.stage < 2) return who(c) + " needs at its peak what it keeps, no more and no less";
+  if (c.stage == 3 && is < c.peak())  // zero2 is right
     return "full parameters are missing" + at + "root and a block that runs are unsharded";
-  return str("too ", a.is > a.must ? "much" : "little", " is counted", at,
+  return str("too ", is > c.peak() ? "much" : "little", " is counted", at,
              "what is kept, and root and the largest block in full");
 }
 
-std::string sent_meaning(const Answer& a) {
-  const double N = a.t.ranks, pass = a.all / N * (N - 1) * (a.t.mixed ? 2 : 4);
-  if (a.is * (N - 1) == a.must * N)
+std::string sent_meaning(const Choice& c, double is) {
+  static constexpr const char* kSends[] = {
+      "an all-reduce, which is two passes, once per step",
+      "once per step a reduction, and a gather of what was updated",
+      "a reduction in every micro-batch, and once per step a gather of what was updated",
+      "in every micro-batch a reduction, a gather of all units, and one of the blocks for "
+      "backward"};
+  const double pass = c.all / c.N * (c.N - 1) * (c.t.mixed ? 2 : 4);
+  if (is * (c.N - 1) == c.sent() * c.N)
     return "the ring factor is missing: of N shards a rank sends N-1 in each pass";
-  return str(a.who, " sends ", a.is / pass, " times all units around the ring, must send ",
-             a.must / pass, ": ", kSends[a.stage]);
+  return str(who(c), " sends ", is / pass, " times all units around the ring, must send ",
+             c.sent() / pass, ": ", kSends[c.stage]);
 }
 
-std::string seconds_meaning(const Answer& a) {
-  if (a.t.ranks == 1)
-    return str("the computation takes ", a.is / a.must,
-               " of its time: for each parameter, without "
-               "padding, and token of all micro-batches 2 operations forward and 4 backward");
-  if (std::abs(a.is - a.computing() - a.sent() / a.link) <= 1e-9 * a.is)
+std::string seconds_meaning(const Choice& c, double is) {
+  if (c.t.ranks == 1)
+    return str("the computation takes ", is / c.seconds(),
+               " of its time: for each parameter, without padding, and token of all micro-batches "
+               "2 operations forward and 4 backward");
+  if (std::abs(is - 3 * c.forward * c.A - c.sent() / c.link) <= 1e-9 * is)
     return "computation and communication follow each other: in a pass they overlap";
-  return str("the step of ", a.who, " takes another time where all ranks are in ",
-             a.one_node ? "one node" : "several nodes");
+  return str("the step of ", who(c), " takes another time where all ranks are in ",
+             c.one_node ? "one node" : "several nodes");
 }
 
 // Asks for one number of each case and stage; one sentence on the first wrong one.
-void check_stages() {
-  constexpr std::string (*kMeanings[])(const Answer&) = {kept_meaning, peak_meaning, sent_meaning,
-                                                         seconds_meaning};
+void check(double (Choice::*right)() const, std::string (*meaning)(const Choice&, double)) {
   const Record seen = observe();
-  const Asked asked = asked_by(options());
   size_t k = 0;
-  const auto cases = choice_cases(options());
-  for (const ChoiceCase& c : cases)
+  const auto cases = choose_stage_checks::choice_cases(options());
+  for (const ChoiceCase& one : cases)
     for (int stage = 0; stage < 4; ++stage) {
-      Answer a{c, stage, seen.list("answers").at(k++)};
-      a.must = a.asked(asked);
-      if (std::abs(a.is - a.must) <= 1e-9 * a.must) continue;
-      std::string numbers = str(int64_t(a.is), " B, must be ", int64_t(a.must), " B");
-      if (asked == Asked::seconds)
-        numbers = str(a.is, " s, must be ", a.must, " s\nforward ", a.forward,
-                      " s per micro-batch; per step ", a.right.reduced, " B are reduced, ",
-                      a.right.gathered, " B gathered, at ", a.link, " B/s");
-      fail(kMeanings[size_t(asked)](a), case_text(a.t) + a.who + ": " + numbers);
+      const Choice c = one.of(stage);
+      const double is = seen.list("answers").at(k++), must = (c.*right)();
+      if (std::abs(is - must) <= 1e-9 * must) continue;
+      std::string numbers = str(int64_t(is), " B, must be ", int64_t(must), " B");
+      if (options().is("seconds"))
+        numbers =
+            str(is, " s, must be ", must, " s\nforward ", c.forward,
+                " s per micro-batch; per step ", c.sent_for(Purpose::gradient), " B are reduced, ",
+                c.sent_for(Purpose::parameter), " B gathered, at ", c.link, " B/s");
+      fail(meaning(c, is), case_text(c.t) + who(c) + ": " + numbers);
     }
 }
 
 void check_choice() {
   const Record seen = observe();
   size_t k = 0;
-  const auto cases = choice_cases(options());
-  for (const ChoiceCase& c : cases) {
-    const double is = seen.list("answers").at(k++);
-    const int must = right_choice(c);
-    if (is == must) continue;
-    const Answer chosen{c, std::clamp(int(is), 0, 3)}, best{c, std::max(0, must)};
-    std::string numbers = case_text(c.training) + str("memory ", c.cluster.memory, " B");
+  const auto cases = choose_stage_checks::choice_cases(options());
+  for (const ChoiceCase& one : cases) {
+    const double is = seen.list("answers").at(k++), memory = double(one.cluster.memory);
+    std::string numbers = case_text(one.training) + str("memory ", memory, " B");
+    int must = -1;
     for (int stage = 0; stage < 4; ++stage) {
-      const Answer a{c, stage};
-      numbers += str("\n", a.who, ": peak ", a.right.peak, " B, ", a.seconds(), " s");
+      const Choice c = one.of(stage);
+      numbers += str("\n", who(c), ": peak ", c.peak(), " B, ", c.seconds(), " s");
+      if (c.peak() <= memory && (must < 0 || c.seconds() < one.of(must).seconds())) must = stage;
     }
+    if (is == must) continue;
     numbers += str("\nyours: ", is, ", must be ", must, " (-1: none)");
-    const std::string is_chosen = chosen.who + " is chosen ";
-    if (is >= 0 && chosen.right.peak > c.cluster.memory)
-      fail(is_chosen + (must < 0 ? "where no stage fits" : "although its peak does not fit"),
-           numbers);
-    if (must >= 0 && best.right.peak == c.cluster.memory)
-      fail("a stage whose peak is exactly the memory is refused: it fits", numbers);
-    if (is < 0) fail("no stage is chosen although " + best.who + " fits", numbers);
-    fail(is_chosen + "although " + best.who +
-             (chosen.seconds() == best.seconds() ? " takes the same time and is earlier"
-                                                 : ", which fits too, is faster") +
-             ": the fastest is asked for, of equal ones the earliest",
+    const Choice chosen = one.of(std::clamp(int(is), 0, 3)), best = one.of(std::max(0, must));
+    const std::string is_chosen = who(chosen) + " is chosen ";
+    fail(is >= 0 && chosen.peak() > memory
+             ? is_chosen + (must < 0 ? "where no stage fits" : "although its peak does not fit")
+         : best.peak() == memory ? "a stage whose peak is exactly the memory is refused: it fits"
+         : is < 0                ? "no stage is chosen although " + who(best) + " fits"
+                                 : is_chosen + "although " + who(best) +
+                        (chosen.seconds() == best.seconds() ? " takes the same time and is earlier"
+                                                            : ", which fits too, is faster") +
+                        ": the fastest is asked for, of equal ones the earliest",
          numbers);
   }
 }
 
 }  // namespace
 
-TEST_CASE("between steps", "[11][kept][15 points]") { check_stages(); }
-TEST_CASE("mixed precision", "[11][kept][10 points]") { check_stages(); }
-TEST_CASE("at the peak", "[11][peak][15 points]") { check_stages(); }
-TEST_CASE("sent", "[11][sent][15 points]") { check_stages(); }
-TEST_CASE("several micro-batches", "[11][sent][10 points]") { check_stages(); }
-TEST_CASE("seconds", "[11][seconds][10 points]") { check_stages(); }
+TEST_CASE("between steps", "[11][kept][15 points]") { check(&Choice::kept, kept_meaning); }
+TEST_CASE("mixed precision", "[11][kept][10 points]") { check(&Choice::kept, kept_meaning); }
+TEST_CASE("at the peak", "[11][peak][15 points]") { check(&Choice::peak, peak_meaning); }
+TEST_CASE("sent", "[11][sent][15 points]") { check(&Choice::sent, sent_meaning); }
+TEST_CASE("several micro-batches", "[11][sent][10 points]") { check(&Choice::sent, sent_meaning); }
+TEST_CASE("seconds", "[11][seconds][10 points]") { check(&Choice::seconds, seconds_meaning); }
 TEST_CASE("the choice", "[11][choice][15 points]") { check_choice(); }
 TEST_CASE("to the byte", "[11][choice][10 points]") { check_choice(); }
 

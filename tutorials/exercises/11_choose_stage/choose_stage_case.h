@@ -1,8 +1,9 @@
-// The machines and models of each check of exercise 11, which follow from the seed.
+// The machines and models of each check of exercise 11, which follow from the seed, and what is
+// right for them.
 #pragma once
 
+#include <numeric>
 #include <string>
-#include <vector>
 
 #include "stages/predict/closed_form.h"
 #include "tutorials/exercises/11_choose_stage/choose_stage.h"
@@ -11,44 +12,61 @@
 
 namespace zl::exercises::choose_stage_checks {
 
+// A stage on a machine, with the numbers of the library's closed formulas.
+struct Choice {
+  const Cluster& cluster;
+  const Training& t;
+  int stage;
+  std::vector<int64_t> units = padded_unit_sizes(FlatUnits(t.units).list, t.ranks);
+  Prediction right = predict({.options = {.stage = kStages[stage],
+                                          .accumulation = t.micro_batches,
+                                          .precision = t.mixed ? Dtype::bf16 : Dtype::f32},
+                              .ranks = t.ranks,
+                              .units = units});
+  double N = t.ranks, A = double(t.micro_batches);
+  // [n] With padding, and without.
+  double all = std::accumulate(units.begin(), units.end(), 0.0),
+         plain = std::accumulate(t.units.begin(), t.units.end(), 0.0);
+  double forward = 2 * plain * double(t.tokens) / cluster.rate;  // [s] of one micro-batch
+  bool one_node = t.ranks <= cluster.gpus_per_node;
+  double link = one_node ? cluster.node_bandwidth : cluster.network_bandwidth;  // [B/s]
+
+  // [B] Nothing else, such as what holds the norm.
+  static double state(const auto& of_uses) {
+    double bytes = 0;
+    for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::gradient,
+                                MemoryUse::optimizer_state, MemoryUse::master_weights})
+      bytes += double(of_uses[size_t(use)]);
+    return bytes;
+  }
+  double kept() const { return state(right.device.rest); }
+  double peak() const { return state(right.device.peak); }
+  // [B] Per step: gradients or parameters.
+  double sent_for(Purpose purpose) const {
+    double bytes = 0;
+    for (const auto& [key, row] : right.traffic.rows())
+      if (key.purpose == purpose) bytes += double(row.sent_bytes());
+    return bytes;
+  }
+  double sent() const { return sent_for(Purpose::gradient) + sent_for(Purpose::parameter); }
+  double seconds() const {
+    const double backward = 2 * forward, reductions = stage < 2 ? 1 : A,
+                 gathers = sent_for(Purpose::parameter) / link,
+                 reduction = sent_for(Purpose::gradient) / reductions / link;
+    if (stage == 3)  // its first gather sends as much as the reduction
+      return A * (std::max(forward, reduction) + std::max(backward, gathers / A));
+    return 3 * forward * A + reductions * (std::max(backward, reduction) - backward) + gathers;
+  }
+};
+
 struct ChoiceCase {
   Cluster cluster;
   Training training;
+  Choice of(int stage) const { return {cluster, training, stage}; }
 };
 
-// What a check asks for: one number for each case and stage; `choice`: one for each case.
-enum class Asked { kept, peak, sent, seconds, choice };
-inline Asked asked_by(const CheckOptions& options) {
-  if (options.is("between steps") || options.is("mixed precision")) return Asked::kept;
-  if (options.is("at the peak")) return Asked::peak;
-  if (options.is("sent") || options.is("several micro-batches")) return Asked::sent;
-  return options.is("seconds") ? Asked::seconds : Asked::choice;
-}
-
-// By the library: predict() of stages/predict/closed_form.h.
-struct LibraryNumbers {
-  std::vector<int64_t> units;         // [n] with padding, root first
-  int64_t kept = 0, peak = 0;         // [B]
-  int64_t reduced = 0, gathered = 0;  // [B] of a step
-};
-inline LibraryNumbers library_numbers(const Training& training, int stage) {
-  LibraryNumbers numbers{.units =
-                             padded_unit_sizes(FlatUnits(training.units).list, training.ranks)};
-  const Prediction p = predict({.options = {.stage = kStages[stage],
-                                            .accumulation = training.micro_batches,
-                                            .precision = training.mixed ? Dtype::bf16 : Dtype::f32},
-                                .ranks = training.ranks,
-                                .units = numbers.units});
-  for (const MemoryUse use : {MemoryUse::parameter, MemoryUse::gradient, MemoryUse::optimizer_state,
-                              MemoryUse::master_weights}) {
-    numbers.kept += p.device.rest_of(use);
-    numbers.peak += p.device.peak_of(use);
-  }
-  for (const auto& [key, row] : p.traffic.rows()) {
-    if (key.purpose == Purpose::gradient) numbers.reduced += row.sent_bytes();
-    if (key.purpose == Purpose::parameter) numbers.gathered += row.sent_bytes();
-  }
-  return numbers;
+inline bool asks_for_choice(const CheckOptions& options) {
+  return options.is("the choice") || options.is("to the byte");
 }
 
 // One rank, which sends nothing. Then within a node, a full node, and several nodes; first with few
@@ -58,15 +76,14 @@ inline std::vector<ChoiceCase> choice_cases(const CheckOptions& options) {
   const auto power_of_two = [&](int64_t low) {
     return double(int64_t{1} << (low + draw.between(0, 2)));
   };
-  const Asked asked = asked_by(options);
-  const bool exact = options.is("to the byte"),
-             once = options.is("between steps") || options.is("sent");
+  const bool fp32 = options.is("between steps"), mixed = options.is("mixed precision"),
+             once = fp32 || options.is("sent");
   std::vector<ChoiceCase> all;
   for (const int64_t more_tokens : {0, 2000})
     for (const int ranks : {1, 3, 4, 5, 8}) {
       ChoiceCase c;
       c.training = {.ranks = ranks,
-                    .mixed = asked == Asked::kept ? options.is("mixed precision") : ranks % 2 == 0,
+                    .mixed = mixed || (!fp32 && ranks % 2 == 0),
                     .micro_batches = once ? 1 : draw.between(2, 5),
                     .tokens = draw.between(3, 90) + more_tokens};
       for (int64_t b = ranks == 5 ? 0 : draw.between(2, 5); b >= 0; --b)
@@ -80,9 +97,9 @@ inline std::vector<ChoiceCase> choice_cases(const CheckOptions& options) {
                    .rate = power_of_two(22)};
       all.push_back(c);
       // Then next to no memory; and the peak of each stage, a little more, or a byte less.
-      for (int i = -1; asked == Asked::choice && i < 8; ++i) {
-        c.cluster.memory =
-            i < 0 ? 64 : library_numbers(c.training, i / 2).peak + (exact ? -(i % 2) : 7);
+      for (int i = -1; asks_for_choice(options) && i < 8; ++i) {
+        const int64_t more = options.is("to the byte") ? -(i % 2) : 7;
+        c.cluster.memory = i < 0 ? 64 : int64_t(c.of(i / 2).peak()) + more;
         all.push_back(c);
       }
     }
