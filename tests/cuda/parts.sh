@@ -179,8 +179,8 @@ print_tables() {
     file=$out/${name// /_}.txt
     [ -s "$file" ] || continue
     printf '\n--- %s\n' "$name"
-    awk '!/^ *[0-9]+ +[0-9]+ +(float|half|bfloat16) / { if (row) print row; row = ""; print; next }
-      { row = $0 } END { if (row) print row }' "$file"
+    awk '!/^ *[a-z_]+ +[0-9]+ +[0-9]+ +(float|half|bfloat16) / { if (row) print row; row = ""; print; next }
+      $1 != kind && row { print row } { kind = $1; row = $0 } END { if (row) print row }' "$file"
   done | page
   tables=()
 }

@@ -1,4 +1,4 @@
-// zerolab bench comm: times collectives and checks their results, in nccl-tests' output format.
+// zerolab bench comm: times collectives and checks their results, with nccl-tests' columns.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -18,21 +18,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kCommRanks = 4;
 
-struct CollectiveKind {
-  const char* name;
-  Collective kind;
-  bool sums, slices;  // slices: the size is a multiple of the number of ranks
-  bool in_place;
-};
-constexpr CollectiveKind kCollectives[] = {
-    {"all_reduce", Collective::all_reduce, true, false, true},
-    {"all_gather", Collective::all_gather, false, true, true},
-    {"reduce_scatter", Collective::reduce_scatter, true, true, true},
-    {"broadcast", Collective::broadcast, false, false, true},
-    {"all_to_all", Collective::all_to_all, false, true, false}};
+constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_gather,
+                                       Collective::reduce_scatter, Collective::broadcast,
+                                       Collective::all_to_all};
 
 struct CommOptions : RunOptions {
-  std::vector<const CollectiveKind*> collectives = {&kCollectives[0]};
+  std::vector<Collective> collectives = {Collective::all_reduce};
   int64_t min = 8 << 10, max = 64 << 20;  // [B]
   int64_t factor = 4;                     // from one size to the next
   TrialOptions trials;
@@ -50,18 +41,19 @@ const char* type_name(Dtype type) {
   return type == Dtype::bf16 ? "bfloat16" : type == Dtype::f16 ? "half" : "float";
 }
 
-const CollectiveKind& kind_of(const TimedTrial& trial) {
-  return *std::ranges::find(kCollectives, trial.spec.kind, &CollectiveKind::kind);
+bool sums(Collective kind) {
+  return kind == Collective::all_reduce || kind == Collective::reduce_scatter;
 }
 
 std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
   std::vector<TimedTrial> all;
-  for (const CollectiveKind* collective : options.collectives) {
+  for (const Collective kind : options.collectives) {
     const size_t before = all.size();
     for (const int64_t bytes : sizes_between(options.min, options.max, options.factor)) {
       int64_t count = bytes / size_of(options.dtype);
-      if (collective->slices) count = count / ranks * ranks;
-      if (count > 0) all.push_back({{collective->kind, count, options.dtype}});
+      if (kind != Collective::all_reduce && kind != Collective::broadcast)  // each rank has a slice
+        count = count / ranks * ranks;
+      if (count > 0) all.push_back({{kind, count, options.dtype}});
     }
     require_input(all.size() > before, "no size from --min-bytes to --max-bytes has an element of ",
                   type_name(options.dtype), " for each of ", plural(ranks, "rank"),
@@ -71,16 +63,16 @@ std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
 }
 
 Json trial_json(const TimedTrial& trial, int ranks) {
-  const CollectiveKind& collective = kind_of(trial);
+  const Collective kind = trial.spec.kind;
   const Spread seconds = spread_of(trial.seconds);
   const Bandwidth bits =  // [Gbit/s]
-      bandwidth(name(trial.spec.kind), trial.bytes(), 1e9 * seconds.median, ranks);
-  return {{"collective", collective.name},
+      bandwidth(name(kind), trial.bytes(), 1e9 * seconds.median, ranks);
+  return {{"collective", name(kind)},
           {"bytes", trial.bytes()},
           {"elements", trial.spec.count},
           {"type", type_name(trial.spec.dtype)},
-          {"in_place", collective.in_place},
-          {"reduction", collective.sums ? Json("sum") : Json()},
+          {"in_place", kind != Collective::all_to_all},
+          {"reduction", sums(kind) ? Json("sum") : Json()},
           {"seconds", seconds},
           {"algorithm_bytes_per_second", 1e9 * bits.algorithm / 8},
           {"bus_bytes_per_second", 1e9 * bits.bus / 8},
@@ -88,27 +80,23 @@ Json trial_json(const TimedTrial& trial, int ranks) {
 }
 
 std::string comm_text(const Json& report) {
-  std::string all =
-      str("# ", plural(report["ranks"], "rank"), "; ", as_is(report["description"]),
-          "\n# in place, except all_to_all; time of the slowest rank, median of ",
-          report["iterations"], " calls after ", report["warm_up"], "; GB = 1e9 bytes\n#\n",
-          "#       size         count      type   redop     time   algbw   busbw #wrong\n"
-          "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)\n");
-  std::string before;
+  const Json& results = report["results"];
   double sum = 0;  // [B/s]
-  for (const Json& r : report["results"]) {
-    const std::string collective = r["collective"];
-    if (std::exchange(before, collective) != collective) all += collective + "\n";
-    const double bus = r["bus_bytes_per_second"], algorithm = r["algorithm_bytes_per_second"];
-    sum += bus;
-    all += format("%12lld%14lld%10s%8s%9.1f%8.2f%8.2f%7lld\n", r["bytes"].get<long long>(),
-                  r["elements"].get<long long>(), as_is(r["type"]).c_str(),
-                  r["reduction"].is_null() ? "none" : "sum", 1e6 * double(r["seconds"]["median"]),
-                  algorithm / 1e9, bus / 1e9, r["wrong"].get<long long>());
-  }
-  return all +
-         str("# average bus bandwidth: ", digits(sum / 1e9 / double(report["results"].size()), 3),
-             " GB/s\n", report["ok"].get<bool>() ? "" : "CHECK FAILED: some values are wrong\n");
+  for (const Json& row : results) sum += row["bus_bytes_per_second"].get<double>();
+  return str("# ", plural(report["ranks"], "rank"), "; ", as_is(report["description"]),
+             "\n# in place, except all_to_all; time of the slowest rank, median of ",
+             report["iterations"], " calls after ", report["warm_up"], "; GB/s\n\n",
+             table_text<Json>(results, {{"collective", "/collective", as_is},
+                                        {"size", "/bytes", as_is},
+                                        {"count", "/elements", as_is},
+                                        {"type", "/type", as_is},
+                                        {"redop", "/reduction", as_is},
+                                        {"time", "/seconds/median", as_seconds},
+                                        {"algbw", "/algorithm_bytes_per_second", as_giga},
+                                        {"busbw", "/bus_bytes_per_second", as_giga},
+                                        {"#wrong", "/wrong", as_is}}),
+             "# average bus bandwidth: ", digits(sum / 1e9 / double(results.size()), 3), " GB/s\n",
+             report["ok"].get<bool>() ? "" : "CHECK FAILED: some values are wrong\n");
 }
 
 // `ranks`: on this machine. Each has a buffer to send from and one to receive into.
@@ -135,12 +123,12 @@ int bench_comm(CommOptions options) {
   std::vector<TimedTrial> trials = all_trials(options, spec.ranks);
   std::string settings = str("bench comm ", int(options.dtype), " ", options.trials.calls, " ",
                              options.trials.warm_up, " ", options.unordered);
-  for (const TimedTrial& t : trials) settings += str(" ", kind_of(t).name, " ", t.bytes());
+  for (const TimedTrial& t : trials) settings += str(" ", name(t.spec.kind), " ", t.bytes());
   place(spec, device);
   place(spec, backend, device, settings);
   Progress progress(std::ssize(trials), options.quiet);
   time_trials(trials, spec, options.trials, [&](const TimedTrial& t) {
-    progress.item(str(kind_of(t).name, " of ", human_bytes(t.bytes())));
+    progress.item(str(name(t.spec.kind), " of ", human_bytes(t.bytes())));
   });
   progress.clear();
   if (!is_first(process)) return kFine;
@@ -182,10 +170,10 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
               "commas (default all_reduce)",
               [](const auto& text) {
                 std::vector<std::string> names;
-                for (const CollectiveKind& c : kCollectives) names.emplace_back(c.name);
+                for (const Collective kind : kCollectives) names.emplace_back(name(kind));
                 options.collectives.clear();
                 for (const std::string& word : comma_list(text))
-                  options.collectives.push_back(&kCollectives[choose(word, names)]);
+                  options.collectives.push_back(kCollectives[choose(word, names)]);
               });
   flags.add("-b,--min-bytes", "SIZE", options.min, read_bytes,
             "smallest size, such as 8K, of 1,024 bytes each (default 8K)");
