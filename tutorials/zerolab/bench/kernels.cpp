@@ -45,13 +45,13 @@ RunSetup set_up(KernelOptions options) {
 // Adds the kernels of these steps beside the limits of the device, `copy` [B/s] and `peak`
 // [FLOP/s]: one row for each kernel and size, the longest first; and the share of a step outside of
 // kernels.
-void add_rows(Json& report, const std::vector<TimedStep>& steps, const char* precision, double copy,
+void add_rows(Json& report, const TimedSteps& steps, const char* precision, double copy,
               double peak) {
-  double all = 0, inside = 0;  // [s]
-  for (const TimedStep& step : steps) all += step.seconds;
-  const auto n = double(steps.size());
+  const double all = std::accumulate(steps.seconds.begin(), steps.seconds.end(), 0.0);
+  const auto n = double(steps.seconds.size());
+  double inside = 0;  // [s]
   std::vector<Json> rows;
-  for (const auto& [kernel, times] : calls_by_size(steps)) {
+  for (const auto& [kernel, times] : steps.calls) {
     const Spread each = spread_of(times);
     const double calls = double(times.size()) / n, bytes = double(kernel.bytes),
                  operations = double(kernel.operations),

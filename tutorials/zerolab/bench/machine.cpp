@@ -155,13 +155,13 @@ class Description {
       begin(str("kernels in ", precision_name(type), " at width ", size.width, ", ",
                 plural(ranks, "rank")));
       const auto steps = time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp);
-      for (const auto& [call, seconds] : calls_by_size(steps)) {
+      for (const auto& [call, seconds] : steps.calls) {
         if (call.event.empty() || call.event == "transfer") continue;
         const int shape = shape_of({.kernel = call.event,
                                     .head = int(size.width / size.heads),
                                     .rows = int(size.batch * size.window)});
         const auto operations = double(call.operations), bytes = double(call.bytes),
-                   n = double(seconds.size() / steps.size());
+                   n = double(seconds.size() / steps.seconds.size());
         const double place = std::log(place_of(call.event, operations, bytes)) / std::log(1.02);
         auto& [count, sum] = all[{call.event, shape}][int64_t(std::floor(place))];
         count += n;

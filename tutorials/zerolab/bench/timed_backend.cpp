@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <map>
-#include <tuple>
-#include <utility>
 
 namespace zl::cli {
 namespace {
@@ -43,10 +40,8 @@ void TimedBackend::announce(const Event& kernel) {
   next_ = {.event = kernel.what, .operations = kernel.count, .bytes = kernel.bytes};
 }
 
-const std::vector<TimedKernel>& TimedBackend::calls() {
-  size_t call = calls_.size() - clocks_.size();
-  for (const auto& clock : clocks_) calls_[call++].seconds = clock();
-  clocks_.clear();
+const KernelSeconds& TimedBackend::calls() {
+  for (const auto& [call, clock] : std::exchange(clocks_, {})) calls_[call].push_back(clock());
   return calls_;
 }
 
@@ -54,14 +49,14 @@ void TimedBackend::timed(std::string name, const std::function<void()>& work, St
   if (!timing_) return work();
   TimedKernel call = std::exchange(next_, {});
   call.name = std::move(name);
-  if (clock_ == TimedBy::thread) {
-    const double begin = thread_seconds();
-    work();
-    call.seconds = thread_seconds() - begin - nothing_;
-  } else {
-    clocks_.push_back(inner_.timing(stream, work));
+  if (clock_ == TimedBy::device) {
+    clocks_.emplace_back(std::move(call), inner_.timing(stream, work));
+    return;
   }
-  calls_.push_back(std::move(call));
+  const double begin = thread_seconds();
+  work();
+  const double seconds = thread_seconds() - begin - nothing_;
+  calls_[std::move(call)].push_back(seconds);
 }
 
 // A layer multiplies by its weight as stored in forward, by its transpose for the input's gradient,
@@ -77,7 +72,7 @@ void TimedBackend::matmul(Factor a, Factor b, T bias, T out, Write write, T work
         [&] { inner_.matmul(a, b, bias, out, write, workspace); });
 }
 
-std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up) {
+TimedSteps time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up) {
   std::vector<TimedBackend*> of_ranks(size_t(spec.ranks));  // they live as long as the run
   spec.backends = [&of_ranks, clock, inner = spec.backends](int rank) {
     RankBackends all = inner ? inner(rank) : RankBackends();
@@ -86,7 +81,7 @@ std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t
     all.device = std::move(timed);
     return all;
   };
-  std::vector<TimedStep> steps;
+  TimedSteps steps;
   TrainingCallbacks callbacks;
   callbacks.at_start = [&](Trainer& training) {
     TimedBackend& mine = *of_ranks[size_t(training.comm().rank())];
@@ -99,26 +94,15 @@ std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t
     if (const int rank = training.comm().rank(); rank > 0) of_ranks[size_t(rank)]->begin();
   };
   callbacks.on_step = [&](const StepRecord& record) {
-    TimedBackend& mine = *of_ranks[0];
-    steps.push_back({record.seconds, mine.calls()});
-    mine.begin();
+    if (record.step <= warm_up) return of_ranks[0]->begin();
+    steps.seconds.push_back(record.seconds);
+    of_ranks[0]->calls();
+  };
+  callbacks.at_end = [&](Trainer& training) {
+    if (training.comm().rank() == 0) steps.calls = of_ranks[0]->calls();
   };
   run_training(spec, callbacks);
-  steps.erase(steps.begin(), steps.begin() + warm_up);
   return steps;
-}
-
-std::vector<KernelCalls> calls_by_size(const std::vector<TimedStep>& steps) {
-  std::map<std::tuple<std::string, std::string, int64_t, int64_t>, KernelCalls> all;
-  for (const TimedStep& step : steps)
-    for (const TimedKernel& call : step.calls) {
-      KernelCalls& calls = all[{call.name, call.event, call.operations, call.bytes}];
-      calls.kernel = call;
-      calls.seconds.push_back(call.seconds);
-    }
-  std::vector<KernelCalls> list;
-  for (auto& [key, calls] : all) list.push_back(std::move(calls));
-  return list;
 }
 
 }  // namespace zl::cli

@@ -4,9 +4,12 @@
 // kernel that the GPU must wait for includes a part of its launch.
 #pragma once
 
+#include <compare>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stages/train/gpt_spec.h"
@@ -17,12 +20,14 @@ namespace zl::cli {
 // programs do not make longer. All work of a kernel must then be on that thread.
 enum class TimedBy { device, thread };
 
+// A kernel on tensors of one size.
 struct TimedKernel {
   std::string name;   // the kernel; a matmul's name says what it transposes, and M×N×K
   std::string event;  // what its event is called; "": it has none
   int64_t operations = 0, bytes = 0;
-  double seconds = 0;
+  auto operator<=>(const TimedKernel&) const = default;
 };
+using KernelSeconds = std::map<TimedKernel, std::vector<double>>;  // [s] of each call
 
 // For one rank, on its own thread. Not of stages that quantize: their kernels are not the
 // backend's.
@@ -36,7 +41,7 @@ class TimedBackend final : public Backend {
   // Call it at each kernel event: the next call is that kernel's.
   void announce(const Event& kernel);
   // Of a GPU: waits for them.
-  const std::vector<TimedKernel>& calls();
+  const KernelSeconds& calls();
 
   // Everything else is the timed backend's.
   const char* name() const override { return inner_.name(); }
@@ -119,27 +124,21 @@ class TimedBackend final : public Backend {
   Backend& inner_;
   const TimedBy clock_;
   const double nothing_;  // [s] that the clock says of no work
-  std::vector<TimedKernel> calls_;
-  std::vector<std::function<double()>> clocks_;  // of the last calls, whose times are not read yet
-  TimedKernel next_;                             // what is known of an announced kernel
+  KernelSeconds calls_;
+  // The last calls, whose times are not read yet.
+  std::vector<std::pair<TimedKernel, std::function<double()>>> clocks_;
+  TimedKernel next_;  // what is known of an announced kernel
   bool timing_ = false;
 };
 
-// A training step of rank 0, where caches and memory are as in a run.
-struct TimedStep {
-  double seconds = 0;              // of the whole step
-  std::vector<TimedKernel> calls;  // in the order of the step
+// Training steps of rank 0, where caches and memory are as in a run.
+struct TimedSteps {
+  std::vector<double> seconds;  // of each whole step
+  KernelSeconds calls;          // in all of them
 };
 
 // Trains as `spec` says, with the kernels of every rank timed, and returns the steps after the
 // first `warm_up`. Rethrows any error of a rank.
-std::vector<TimedStep> time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up);
-
-// The calls of one kernel on one size in all steps.
-struct KernelCalls {
-  TimedKernel kernel;           // one of them
-  std::vector<double> seconds;  // [s] of each
-};
-std::vector<KernelCalls> calls_by_size(const std::vector<TimedStep>& steps);
+TimedSteps time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up);
 
 }  // namespace zl::cli
