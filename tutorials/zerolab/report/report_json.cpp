@@ -9,7 +9,6 @@
 
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
-#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/version.h"
 #include "tutorials/zerolab/report/run_page.h"
@@ -44,12 +43,9 @@ std::string date() {
   return text;
 }
 
-// How a sentence names the steps of a stage.
-std::string of_stage(const std::string& stage) { return str(" steps of ", stage, " "); }
-
 // The rows of a curve: of each stretch the first and the last, and those with the least and the
 // largest of each value.
-Json sampled(const Json& rows, const std::string& stage, Json& sentences) {
+Json sampled(const Json& rows) {
   if (rows.size() <= kMostPoints) return rows;
   constexpr size_t stretches = 100;
   std::set<size_t> kept;
@@ -66,22 +62,15 @@ Json sampled(const Json& rows, const std::string& stage, Json& sentences) {
   }
   Json some = Json::array();
   for (const size_t i : kept) some.push_back(rows[i]);
-  sentences.push_back(
-      str("Of ", with_commas(int64_t(rows.size())), of_stage(stage), some.size(),
-          " are drawn. From each of 100 equal parts: the first and last step, and those with the "
-          "lowest and highest loss, norm and held-out loss."));
   return some;
 }
 
-// The steps of a stage in `json`, the object of a report, and what is said and counted of them.
+// The steps of a stage in `json`, the object of a report, and what is counted of them.
 void set_metrics(Json& json, const std::string& stage, const Json& rows) {
-  std::erase_if(json["sampled"].get_ref<Json::array_t&>(), [&](const Json& sentence) {
-    return sentence.get<std::string>().find(of_stage(stage)) != std::string::npos;
-  });
   json["steps_made"][stage] = rows.size();
   json["nonfinite_losses"][stage] = std::ranges::count_if(
       rows, [](const Json& row) { return row.contains("loss") && row["loss"].is_null(); });
-  json["metrics"][stage] = sampled(rows, stage, json["sampled"]);
+  json["metrics"][stage] = sampled(rows);
 }
 
 Json rows_of(const std::vector<std::string>& lines) {

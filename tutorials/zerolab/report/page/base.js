@@ -104,29 +104,12 @@ class Quantity {
   }
 }
 
-// ---- the numbers behind a picture: a table that opens, and the same as a file ------------------
-
-// RFC 4180. A text that a spreadsheet would take as a formula gets an apostrophe in front.
-function csvText(rows) {
-  const field = (value) => {
-    let text = String(value instanceof Quantity ? value.value : value ?? "");
-    if (/^[=+\-@\t\r]/.test(text) && !isNumber(Number(text))) text = `'${text}`;
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  return rows.map((row) => row.map(field).join(",") + "\r\n").join("");
-}
-
-function download(name, text) {
-  const address = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
-  html("a", {href: address, download: name}).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
-}
+// ---- the numbers behind a picture: a table that opens -------------------------------------------
 
 const MOST_ROWS = 2000;
 
-// `rows`: lists of texts, numbers and quantities; `file`: name of the CSV file, whose bytes are
-// exact. The table is built when it opens.
-function numberTable(title, headings, rows, file, open = false) {
+// `rows`: lists of texts, numbers and quantities. The table is built when it opens.
+function numberTable(title, headings, rows, open = false) {
   const cell = (value) => html("td", {class: typeof value === "number" ? "number" : null},
     value instanceof Quantity ? value.element() : isNumber(value) ? commas(value) : value ?? "");
   const box = html("div", {class: "scroll", tabindex: 0, role: "group", "aria-label": title});
@@ -135,9 +118,7 @@ function numberTable(title, headings, rows, file, open = false) {
       html("tr", {}, headings.map((heading) => html("th", {scope: "col"}, heading))),
       rows.slice(0, MOST_ROWS).map((row) => html("tr", {}, row.map(cell)))));
   }}, html("summary", {}, title), box, rows.length <= MOST_ROWS ? ""
-    : note(`The first ${commas(MOST_ROWS)} of ${commas(rows.length)} rows. The file has all.`),
-  html("button", {type: "button", onclick: () => download(file, csvText([headings, ...rows]))},
-    `Download ${file}`));
+    : note(`The first ${commas(MOST_ROWS)} of ${commas(rows.length)} rows; report.json has all.`));
   details.open = open;
   return details;
 }

@@ -154,8 +154,7 @@ function memory(section) {
     return [result.stage, rank, pool, spaced(use), ...row];
   }));
   if (rows.length) section.append(numberTable("All bytes of memory", ["stage", "rank", "pool",
-    "use", "steady state", "predicted", "peak of this use", "predicted peak"], rows,
-  "memory.csv"));
+    "use", "steady state", "predicted", "peak of this use", "predicted peak"], rows));
 }
 
 // What each rank sends in one step.
@@ -177,7 +176,7 @@ function traffic(section) {
   section.append(numberTable("By collective, of rank 0", ["stage", "collective", "of", "calls",
     "elements", "sent by each rank", "predicted"], stages.flatMap((result) =>
     result.rows("traffic", keys).map((row, i) => [result.stage, result.traffic[i].collective,
-      result.traffic[i].purpose, ...row])), "traffic.csv", true));
+      result.traffic[i].purpose, ...row])), true));
 }
 
 // ---- time and training --------------------------------------------------------------------------
@@ -194,7 +193,7 @@ function timeSection(section) {
   section.append(numberTable("Times by rank", ["stage", "rank", "step [ms]", "computing [ms]",
     "waiting for ranks [ms]", "exposed [ms]", "in flight [ms]"], recordings.flatMap((recording) =>
     recording.shown.map(({rank}, i) => [recording.stage, rank, ...spans(recording, i).times
-      .map((ns) => Number((ns / 1e6).toFixed(3)))])), "time.csv"));
+      .map((ns) => Number((ns / 1e6).toFixed(3)))]))));
   const {cores} = report.about, {ranks} = recordings[0];
   if (cores && ranks > cores) section.append(note(`${plural(ranks, "rank")} share ${
     plural(cores, "core")}: waiting here shows the sharing, not the network.`));
@@ -215,6 +214,10 @@ function training(section) {
   const equal = stages.filter((stage) => losses(stage) === losses(stages[0]));
   if (equal.length > 1) section.append(note(`${listed(equal)} have the same losses and gradient ` +
     "norms in every step, so their lines cover each other: the first is the widest."));
+  for (const stage of stages) if (report.steps_made?.[stage] > metrics[stage].length)
+    section.append(note(`Of ${commas(report.steps_made[stage])} steps of ${stage} ${
+      metrics[stage].length} are drawn. From each of 100 equal parts: the first and last step, ` +
+      "and those with the lowest and highest loss, norm and held-out loss."));
   const gaps = sum(Object.values(report.nonfinite_losses ?? {}));
   if (gaps) section.append(note(`${commas(gaps)} ${gaps === 1 ? "loss is" : "losses are"
   } not finite: the line has a gap there.`));
@@ -237,7 +240,7 @@ function training(section) {
   section.append(numberTable(stages.some((stage) => report.steps_made?.[stage] >
     metrics[stage].length) ? "The drawn steps" : "Every step", ["stage", "step",
     ...keys.map(spaced)], stages.flatMap((stage) => metrics[stage].map((m) =>
-    [stage, m.step, ...keys.map((key) => shown(m[key]))])), "training.csv"));
+    [stage, m.step, ...keys.map((key) => shown(m[key]))]))));
 }
 
 // ---- the page -----------------------------------------------------------------------------------
