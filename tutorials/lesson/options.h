@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tutorials/lesson/prediction.h"
-#include "tutorials/terminal/terminal.h"
 
 namespace zl::lesson {
 
@@ -33,7 +32,6 @@ struct Options {
   uint64_t seed = 1337;
   std::string device = "cpu";  // or "reference"
   bool step = false, quiet = false, json = false;
-  cli::Color color = cli::Color::automatic;  // of --step on a terminal
   std::vector<Prediction> predictions;
   std::map<std::string, int64_t> own;  // the lesson's own flags by name; of a switch 0 or 1
 };
