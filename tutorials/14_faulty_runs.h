@@ -79,7 +79,8 @@ inline void train_faulty(Lesson& lesson, TrainingSpec spec, const TrainingCallba
 }
 
 // The cause of a failure, and `calls`: the state of each rank and its last call. `all`: the whole
-// report. Times depend on the machine, so every line begins with "~".
+// report. Times depend on the machine, so every line begins with "~". The cause is one long line of
+// the report: here a line per clause.
 inline void show(Lesson& lesson, const std::string& report, bool calls, bool all) {
   std::istringstream text(report);
   std::vector<std::string> lines;

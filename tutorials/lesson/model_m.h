@@ -39,6 +39,9 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers = 2);
 // rank 0's thread.
 void listen_to_rank0(Lesson& lesson, TrainingSpec& spec, EventStream::Listener listener);
 
+// What a run did. `gradient` and `position` are rank 0's; under zero2 and zero3 the gradient is
+// empty, because no rank has it in full after backward, and under zero1 only rank 0's slice is
+// reduced.
 struct RunM {
   std::vector<StepRecord> steps;
   std::vector<RankReport> ranks;
@@ -54,7 +57,8 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false,
 
 // How many ranks have different weights: 1 if all have the same bits.
 int64_t different_weights(const RunM& run);
-// |a - b| / |b|, both as vectors.
+// |a - b| / |b|, both as vectors, in fp64: how far one gradient is from another, as a part of its
+// length.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
 
 // [B] sent by one rank in calls of this kind and purpose.

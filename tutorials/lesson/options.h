@@ -37,7 +37,9 @@ struct Options {
 };
 
 // Returns nothing after printing the help that --help asks for. Throws InputError with one sentence
-// for an unknown flag, a missing value or a value out of range.
+// for an unknown flag, a missing value, a value out of range, or --step beside --quiet or --json.
+// Flags of the lesson come first in the help, then those of every lesson, and a value that is not
+// given is the flag's default.
 std::optional<Options> parse_options(int argc, const char* const* argv, const About& about);
 
 }  // namespace zl::lesson
