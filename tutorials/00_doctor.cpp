@@ -1,21 +1,18 @@
-// Can this machine run the course? Runs a small computation on every backend that it finds. For
-// each missing backend it says why, and how to install it.
+// Can this machine run the course? Runs a small computation on the CPU, alone, with N ranks, and as
+// two steps of training.
 #include <algorithm>
 #include <thread>
 
-#include "dist/nccl/api.h"
-#include "dist/nccl/nccl_transport.h"
 #include "tensor/kernels.h"
-#include "tensor/platform/gpus.h"
 #include "tutorials/lesson/model_m.h"
 
 using namespace zl;
 using namespace zl::lesson;
 
-// An element of the matmul of (M, K) ones and (K, N) twos on this device: 2 K if the kernels work.
-float ones_times_twos(Device device, Backend& backend, int64_t K) {
+// An element of the matmul of (M, K) ones and (K, N) twos: 2 K if the kernels work.
+float ones_times_twos(Backend& backend, int64_t K) {
   EventStream events;
-  Memory memory(device, backend, events);
+  Memory memory({DeviceKind::cpu}, backend, events);
   const auto filled = [&](Shape shape, double value) {
     const Tensor t = Tensor::empty(memory, MemoryUse::activation, std::move(shape));
     kernel::fill(value, t);
@@ -27,8 +24,8 @@ float ones_times_twos(Device device, Backend& backend, int64_t K) {
 }
 
 // The sum of 1, 2, …, N by an all-reduce of N ranks.
-float sum_of_ranks(Communicator& comm, Device device, Backend& backend) {
-  Memory memory(device, backend, comm.events());
+float sum_of_ranks(Communicator& comm, Backend& backend) {
+  Memory memory({DeviceKind::cpu}, backend, comm.events());
   const Tensor t = Tensor::empty(memory, MemoryUse::communication, {1});
   kernel::fill(comm.rank() + 1, t);
   comm.all_reduce(t, Reduction::sum, {"doctor", Purpose::check}).wait();
@@ -37,11 +34,11 @@ float sum_of_ranks(Communicator& comm, Device device, Backend& backend) {
 
 void cpu(Lesson& lesson) {
   const int N = lesson.ranks();
-  lesson.number("product", int64_t(ones_times_twos({DeviceKind::cpu}, lesson.backend(), 100)),
-                2 * 100, "100 x 1 x 2, by the CPU's matmul");
+  lesson.number("product", int64_t(ones_times_twos(lesson.backend(), 100)), 2 * 100,
+                "100 x 1 x 2, by the CPU's matmul");
   std::vector<int64_t> sums(static_cast<size_t>(N));
   lesson.run_ranks(N, [&](Communicator& comm) {
-    sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, {DeviceKind::cpu}, lesson.backend()));
+    sums[size_t(comm.rank())] = int64_t(sum_of_ranks(comm, lesson.backend()));
   });
   lesson.number("sum_of_ranks", sums.back(), N * (N + 1) / 2,
                 "1 + 2 + ... + N, by an all-reduce of threads");
@@ -55,39 +52,14 @@ void cpu(Lesson& lesson) {
                loss(StageKind::ddp) == loss(StageKind::zero3));
 }
 
-// A broken GPU is reported but does not fail the lesson: the course needs no GPU.
-void gpus(Lesson& lesson) {
-  const Gpus found = find_gpus();
-  for (const Gpu& gpu : found.gpus) {
-    std::string says = gpu.problem;
-    try {
-      if (says.empty() &&
-          ones_times_twos({DeviceKind::cuda, gpu.index}, *make_gpu_backend(gpu.index), 100) != 200)
-        says = "its matmul is wrong";
-    } catch (const std::exception& error) {
-      says = error.what();
-    }
-    lesson.say(str("~ GPU ", gpu.index, ": ", gpu.name,
-                   says.empty() ? ", and its kernels work" : ", which cannot be used: " + says));
-  }
-  if (!found.usable())
-    lesson.say(str("~ GPUs: none found, and none needed. ", found.problem,
-                   ". How to fix it: ", found.cure));
-
-  const NcclInBuild nccl = nccl_in_build();
-  lesson.say("~ NCCL: " + (nccl.api ? "built in; ./zl test --nccl tries it"
-                                    : "not available, and not needed. " + nccl.problem +
-                                          ". How to fix it: " + nccl.cure));
-}
-
 int main(int argc, char** argv) {
   return run(argc, argv, {"00_doctor", "Can this machine run the course?"}, [](Lesson& lesson) {
     lesson.say(str("~ this machine: ", std::thread::hardware_concurrency(), " cores; compiled by ",
                    __VERSION__));
     cpu(lesson);
-    gpus(lesson);
     lesson.say(
-        "The course runs here: all lessons use the CPU, with ranks as threads. For more: ./zl "
-        "doctor");
+        "The course runs here: all lessons use the CPU, with ranks as threads. ./zl doctor looks "
+        "for "
+        "GPUs, NCCL and MPI");
   });
 }

@@ -14,12 +14,8 @@ struct PrintedMemory {
     comm.events().listen([this, &lesson](const Event& e) {
       if (e.kind == EventKind::phase) lesson.say(e.what);
       if (e.kind != EventKind::allocate && e.kind != EventKind::release) return;
-      const bool kernels =
-          e.what ==
-          std::string(name(MemoryUse::workspace));  // how much they need depends on the CPU
-      lesson.say(str(kernels ? "~   " : "    ", e.kind == EventKind::allocate ? "+ " : "- ",
-                     with_commas(e.bytes), " B of ", e.what, ", now ",
-                     with_commas(memory.ledger().live_total()), " B"));
+      lesson.say(str("    ", e.kind == EventKind::allocate ? "+ " : "- ", with_commas(e.bytes),
+                     " B of ", e.what, ", now ", with_commas(memory.ledger().live_total()), " B"));
     });
   }
   Memory memory;
@@ -64,25 +60,6 @@ void views_and_copies(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   lesson.number("nobody_holds", ledger.live(MemoryUse::parameter), 0, "the last holder freed it");
 }
 
-// A transpose is an argument of matmul: no data moves.
-void transposed(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
-  MemoryLedger& ledger = memory.ledger();
-  memory.events().set_phase("matmul with a transposed factor: g = a' a");
-  const Tensor a = Tensor::empty(memory, MemoryUse::parameter, {R, C});
-  for (float r = 0; r < float(R); ++r)
-    for (int64_t c = 0; c < C; ++c) a.data<float>()[size_t(int64_t(r) * C + c)] = r;
-  const Tensor g = Tensor::empty(memory, MemoryUse::activation, {C, C});
-  const int64_t before = ledger.live_total(), dims[] = {C, C, R};
-  ledger.reset_peak();
-  kernel::matmul({a, Transpose::yes}, {a}, {}, g);
-  lesson.number("product_keeps", ledger.live_total() - before, 0, "no transposed copy");
-  lesson.check("the kernel allocated the workspace that it announces, and freed it",
-               ledger.peak_total() - before ==
-                   memory.backend().workspace(KernelId::matmul, dims, Dtype::f32));
-  lesson.number("g_00", int64_t(g.data<float>()[0]), (R - 1) * R * (2 * R - 1) / 6,
-                "0 + 1 + 4 + ... + (rows - 1)^2");
-}
-
 void peak_and_limit(Lesson& lesson, Memory& memory, int64_t R, int64_t C) {
   MemoryLedger& ledger = memory.ledger();
   EventStream no_listener;
@@ -115,8 +92,8 @@ void body(Lesson& lesson) {
   lesson.run_ranks(1, [&](Communicator& comm) {
     PrintedMemory printed(lesson, comm);
     lesson.recording().watch(comm, printed.memory, {});
-    for (const auto& part : {views_and_copies, transposed, peak_and_limit})
-      part(lesson, printed.memory, R, C);
+    views_and_copies(lesson, printed.memory, R, C);
+    peak_and_limit(lesson, printed.memory, R, C);
     lesson.number("at_the_end", printed.memory.ledger().live_total(), 0,
                   "the last holder of every tensor is gone");
   });

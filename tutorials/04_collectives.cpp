@@ -26,7 +26,6 @@ const struct {
 struct Seen {                                      // by one rank
   int64_t sent_times_n[5] = {}, expected[5] = {};  // [B]
   double difference[5] = {};                       // largest, to the library's sums
-  int64_t gathered_times_n = 0;                    // [B]
   std::string ring;  // after each step: how many ranks' values are in each chunk
 };
 
@@ -56,12 +55,6 @@ void one_rank(Lesson& lesson, Communicator& comm, Seen& seen) {
       seen.difference[way] =
           std::max(seen.difference[way], std::abs(double(sums[i]) - reference[i]));
   }
-  const Tensor full = make((mine.values.numel() + mine.N - 1) / mine.N * mine.N);
-  comm.events().set_phase("gather");
-  comm.log().clear();
-  comm.all_gather(full, {"all-gather", Purpose::parameter}).wait();
-  for (const auto& [call, traffic] : comm.log().rows())
-    seen.gathered_times_n += traffic.sent_bytes_times_n;
   // A ring of N values. Rank r contributes 2^r, so the bits of a sum name the ranks in it.
   comm.events().set_phase("steps");
   AllReduce ring{comm, make(mine.N), make(mine.N)};
@@ -108,8 +101,6 @@ void body(Lesson& lesson) {
                        : "2 (N-1) N 2^-24: another order of values below 1");
     ++i;
   }
-  lesson.number("all_gather", seen[0].gathered_times_n / N, (N - 1) * ((n + N - 1) / N) * 4,
-                "(N-1)/N n 4 B, the second half of a ring (n rounded up)");
 }
 
 int main(int argc, char** argv) {

@@ -66,29 +66,6 @@ RunM measure(Lesson& lesson, const Place& place) {
   return run;
 }
 
-// [B] the most that a rank needs on the device: while it starts, or in a step.
-int64_t most(const RunM& run) {
-  return std::max(run.ranks[0].init_peak_total, run.ranks[0].rest.peak_total());
-}
-
-void limit(Lesson& lesson, const RunM& both, const RunM& all_on_device) {
-  lesson.say(str("\na device of ", with_commas(most(both)),
-                 " B, the peak with both on the host; without offload a rank needs ",
-                 with_commas(most(all_on_device))));
-  TrainingSpec spec = spec_of(lesson, kPlaces[0]);
-  spec.device_memory = most(both);
-  bool fits = true;
-  try {
-    train_m(lesson, spec);
-  } catch (const OutOfMemory&) {
-    fits = false;
-  }
-  lesson.check("is too small for zero3 without offload", !fits);
-  spec.engine.offload_optimizer = spec.engine.offload_param = cpu;
-  lesson.check("is enough with both on the host",
-               train_m(lesson, spec).weights == all_on_device.weights);
-}
-
 int main(int argc, char** argv) {
   const About about{.name = "10_offload",
                     .question = "What does each memory hold, and what crosses the link in a step?",
@@ -101,6 +78,5 @@ int main(int argc, char** argv) {
     lesson.check(
         "all weights have the same bits in the four runs",
         std::ranges::all_of(runs, [&](const RunM& run) { return run.weights == runs[0].weights; }));
-    limit(lesson, runs[3], runs[0]);
   });
 }

@@ -2,7 +2,6 @@
 // library's versions are in stages/schedule/step_schedule.cpp.
 #include <algorithm>
 
-#include "stages/predict/dry_run.h"
 #include "tutorials/lesson/model_m.h"
 #include "tutorials/recording/holdings.h"
 
@@ -75,25 +74,6 @@ void gathers(Lesson& lesson) {
                 "2 x (N-1)/N x 4 x the model, as stage 2");
 }
 
-// Whether a gather can hide behind a block depends on the tokens of a micro-batch alone.
-void intensity(Lesson& lesson) {
-  const int64_t N = lesson.ranks(), C = model_m().width, BT = kRowsM * model_m().block_size;
-  int64_t operations = 0;
-  dry_run(spec_of(lesson, StageKind::zero3, {}), 0, 1, {}, [&](const Event& e) {
-    if (e.kind == EventKind::phase && e.what == std::string("forward")) operations = 0;
-    if (e.kind == EventKind::kernel && e.what == std::string("matmul") &&
-        e.unit == std::string("h.0") && e.phase == std::string("forward"))
-      operations += e.count;
-  });
-  lesson.say("\na block's forward pass, behind which the gather of the next block can hide");
-  lesson.number("operations", operations, 24 * C * C * BT, "2 x 12 C^2 BT, of matmuls");
-  if (N == 1) return;
-  const double sent = 4.0 * double(N - 1) * double(sizes_of(lesson).padded_block) / double(N),
-               formula = double(BT * N) / (2.0 * double(N - 1));
-  lesson.number("operations_per_byte", double(operations) / sent, formula, 0.05 * formula,
-                "BT N / (2 (N-1)) in fp32, within 5 %: biases are sent, too");
-}
-
 // [ns] of rank 0's backward passes in three steps under zero2, over a simulated link that takes
 // `--latency` for each call.
 int64_t backward_time(Lesson& lesson, bool overlap) {
@@ -131,7 +111,6 @@ int main(int argc, char** argv) {
   return run(argc, argv, about, [](Lesson& lesson) {
     reductions(lesson);
     gathers(lesson);
-    intensity(lesson);
     times(lesson);
   });
 }

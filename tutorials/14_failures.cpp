@@ -97,13 +97,10 @@ void out_of_memory(Lesson& lesson) {
     if (rank.steps() == 1) Tensor::empty(rank.memory(), MemoryUse::activation, {64 * BT, V});
   };
   make(lesson, {4, allocate, 60s, false}, run);
-  if (lesson.ranks() > 1)
-    lesson.say("~ another rank: " + run.of_another.substr(0, run.of_another.find(": rank")));
   rank_is(lesson, 4, number_after("rank (?=[0-9]+ is out of)", run.error),
           "the rank with a sequence 64 times as long: out of memory");
   lesson.number("fault_4_bytes", number_after("asked for [^(]*\\(", run.error), 4 * 64 * BT * V,
                 "4 B x 64 BT V: that sequence's logits");
-  if (lesson.ranks() > 1) call_is(lesson, 4, "in all_gather", run.of_another, 1);
 }
 
 void dead(Lesson& lesson) {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <cstring>
 #include <deque>
 #include <regex>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "tensor/error.h"
 #include "tutorials/lesson/model_m.h"
@@ -32,7 +32,6 @@ struct RankCalls {
 struct FaultyRun {
   explicit FaultyRun(int ranks) : ranks(size_t(ranks)) {}
   std::string error, report;         // the first error, and the flight recorder's text
-  std::string of_another;            // the error of a rank that only heard of it
   std::atomic<bool> failed = false;  // a rank has thrown
   std::deque<RankCalls> ranks;
 
@@ -56,17 +55,14 @@ struct FaultyRun {
 // Trains as `spec` says, and returns also if the run fails.
 inline void train_faulty(Lesson& lesson, TrainingSpec spec, const TrainingCallbacks& callbacks,
                          FaultyRun& run) {
-  std::mutex mutex;
   spec.run_ranks = [&](int size, const auto& train, RankOptions options) {
     const auto rank = [&](Communicator& comm) {
       comm.events().listen([&, r = size_t(comm.rank())](const Event& e) { run.ranks[r].see(e); });
       try {
         train(comm);
       } catch (const Gone&) {
-      } catch (const std::exception& error) {
+      } catch (...) {
         run.failed = true;
-        std::lock_guard lock(mutex);
-        if (dynamic_cast<const CommunicationError*>(&error)) run.of_another = error.what();
         throw;
       }
     };
@@ -83,28 +79,17 @@ inline void train_faulty(Lesson& lesson, TrainingSpec spec, const TrainingCallba
 }
 
 // The cause of a failure, and `calls`: the state of each rank and its last call. `all`: the whole
-// report. Times depend on the machine, so every line begins with "~".
+// report. Times depend on the machine, so every line begins with "~". The cause is one long line of
+// the report: here a line per clause.
 inline void show(Lesson& lesson, const std::string& report, bool calls, bool all) {
-  std::istringstream lines(report);
-  std::string line, last;
-  std::getline(lines, line);
-  for (const auto& [end, next] : {std::pair{"; ", ";\n~     "},
-                                  {". ", ".\n~     "},
-                                  {" while ", "\n~     while "},
-                                  {": asked", ":\n~     asked"},
-                                  {", in use", ",\n~     in use"}})
-    for (size_t at = line.find(end); at != line.npos; at = line.find(end, at + strlen(next)))
-      line.replace(at, strlen(end), next);
-  lesson.say("~ " + line);
-  const auto say_last = [&] {
-    if (!last.empty()) lesson.say("~ " + std::exchange(last, ""));
-  };
-  while ((calls || all) && std::getline(lines, line)) {
-    if (all || !line.starts_with("  ")) say_last();
-    last = line;
-    if (!line.starts_with("  ")) say_last();
-  }
-  say_last();
+  std::istringstream text(report);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back("~ " + line);
+  static const std::regex clause(" (?=(while|asked|in use) )|([;.]) ");
+  lesson.say(std::regex_replace(lines[0], clause, "$2\n~     "));
+  const auto is_call = [&](size_t i) { return i < lines.size() && lines[i].starts_with("~   "); };
+  for (size_t i = 1; (calls || all) && i < lines.size(); ++i)
+    if (all || !is_call(i) || !is_call(i + 1)) lesson.say(lines[i]);
 }
 
 // The number that follows `before` in the text; -1: none does.

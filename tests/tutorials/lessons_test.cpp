@@ -89,9 +89,7 @@ TEST_CASE("05 to 08 measure what the paper's formulas give with our padding", "[
   Numbers of_ddp{{"different_weights", 1},
                  {"allreduce_bytes", 2 * m.once(m.all())},
                  {"state_bytes", 16 * m.all()}};
-  if (N > 1)
-    of_ddp.insert(
-        {{"norm_without_division", N}, {"weights_that_drift", N}, {"weights_after_last_only", N}});
+  if (N > 1) of_ddp.insert({{"norm_without_division", N}, {"weights_that_drift", N}});
   check_numbers("05_ddp", ranks, of_ddp);
   check_numbers("06_zero1", ranks,
                 {{"parameters", 28576},
@@ -153,14 +151,14 @@ TEST_CASE("lessons keep their promise with other flags and at the most ranks", "
   }
 }
 
-TEST_CASE("00 passes on every machine, whatever is missing", "[tutorials]") {
+TEST_CASE("00 passes on every machine and names the command that says what is missing",
+          "[tutorials]") {
   const int64_t N = GENERATE(1, 3, 8);
   const auto document = passed("00_doctor", {{"--ranks", N}});
   CHECK(measured(document, "sum_of_ranks") == (N == 1 ? 1 : N == 3 ? 6 : 36));
   const cli::Finished finished = run_lesson("00_doctor", "");
   CHECK(finished.code == 0);
-  for (const char* part : {"\n~ GPU", "\n~ NCCL: ", "\nThe course runs here"})
-    CHECK(cli::contains(finished.out, part));
+  cli::check_says(finished.out, {"\n~ this machine: ", "\nThe course runs here", "./zl doctor"});
 }
 
 TEST_CASE("02 has micrograd's numbers, and central differences agree with its gradients",
@@ -218,11 +216,6 @@ TEST_CASE("13 saves 12 bytes per parameter and a position, equal for all stages 
   CHECK(measured(document, "next_window") == 3 * per_step);
   CHECK(measured(document, "window_at_end") == 6 * per_step);
   CHECK(measured(document, "different_saves") == 1);
-  CHECK(measured(document, "broken") == 0);
-  const int64_t killed = measured(document, "killed"), old = measured(document, "old_left");
-  CHECK(killed == 24);
-  CHECK(old > killed / 2);  // most calls write data
-  CHECK(old < killed);
 }
 
 TEST_CASE("14 injects a fault on each rank, some day, and finds it", "[tutorials]") {
@@ -237,7 +230,6 @@ TEST_CASE("14 injects a fault on each rank, some day, and finds it", "[tutorials
     // Of a step: 5 gathers and 3 reduce-scatters, then the norm, then the loss.
     CHECK(measured(document, "fault_1_call") == 10 + 9);
     CHECK(measured(document, "fault_2_call") == 20 + 9);
-    CHECK(measured(document, "fault_4_call") == 9);
     CHECK(measured(document, "fault_5_call") == 30 + 9);
     CHECK(measured(document, "fault_4_bytes") == 64 * 4 * 4 * 32 * 65);
   }

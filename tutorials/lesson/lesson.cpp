@@ -7,6 +7,7 @@
 
 #include "tensor/error.h"
 #include "tutorials/lesson/stepper.h"
+#include "tutorials/zerolab/cli/failure.h"
 
 namespace zl::lesson {
 namespace {
@@ -86,7 +87,7 @@ void Lesson::run_ranks(int size, const std::function<void(Communicator&)>& body,
   }
   if (options_.step) {
     events_ += recording_.events();
-    show_events(recording_, 0, "", options_.color);
+    show_events(recording_);
   }
   if (failure) std::rethrow_exception(failure);
 }
@@ -142,10 +143,7 @@ void Lesson::print_document(bool pass, const std::string& verdict) const {
 
 int run(int argc, const char* const* argv, const About& about,
         const std::function<void(Lesson&)>& body) {
-  const auto failed = [&](int code, const char* why) {
-    std::fprintf(stderr, "%s: %s\n", about.name.c_str(), why);
-    return code;
-  };
+  cli::Failure failure;
   try {
     const std::optional<Options> options = parse_options(argc, argv, about);
     if (!options) return 0;  // --help
@@ -153,18 +151,15 @@ int run(int argc, const char* const* argv, const About& about,
     lesson.say(about.name + ": " + about.question);
     body(lesson);
     const int code = lesson.finish();
-    return std::fflush(stdout) == 0 ? code : failed(74, "the output cannot be written");
+    if (std::fflush(stdout) == 0) return code;
+    failure = {cli::kNotWritten, "the output cannot be written"};
   } catch (const Left& left) {
-    return failed(130, left.what());
-  } catch (const InputError& error) {
-    return failed(2, error.what());
-  } catch (const OutOfMemory& error) {
-    return failed(3, error.what());
-  } catch (const CommunicationError& error) {
-    return failed(4, error.what());
-  } catch (const std::exception& error) {
-    return failed(70, error.what());
+    failure = {130, left.what()};
+  } catch (...) {
+    failure = cli::failure_of(std::current_exception(), 0);
   }
+  std::fprintf(stderr, "%s: %s\n", about.name.c_str(), failure.text.c_str());
+  return failure.code;
 }
 
 }  // namespace zl::lesson

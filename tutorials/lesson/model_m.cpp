@@ -1,11 +1,9 @@
 #include "tutorials/lesson/model_m.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "nn/data/corpus.h"
-#include "stages/train/gradient_bound.h"
 #include "stages/train/weights.h"
 #include "tensor/kernels.h"
 #include "tutorials/recording/holdings.h"
@@ -15,41 +13,14 @@ namespace {
 
 constexpr int kTokens = 65;
 
-std::string in_65_tokens(std::string_view text) {
-  std::string known, tokens;
-  for (const char c : text) {
-    const size_t token = std::min(known.find(c), known.size());
-    if (token == known.size()) known.push_back(c);
-    tokens.push_back(char(std::min<size_t>(token, kTokens - 1)));
-  }
-  return tokens;
+std::string in_65_tokens(std::string text) {
+  for (char& c : text) c = char(uint8_t(c) % kTokens);
+  return text;
 }
 
-// The unpadded values of all units in order, from the shards of all ranks.
-std::vector<float> without_padding(const TrainingSpec& spec,
-                                   const std::vector<FlatValues>& shards) {
-  std::vector<float> all;
-  const auto model = spec.new_model();
-  const FlatLayout layout(model->units(), spec.ranks);
-  const FlatValues full = layout.full(shards);
-  for (const FlatLayout::UnitRange& unit : layout.units())
-    for (const Partition::Piece& piece : unit.partition.pieces(0, unit.partition.full())) {
-      const auto first = full.begin() + unit.begin + piece.at;
-      all.insert(all.end(), first, first + piece.count);
-    }
-  return all;
-}
-
-double norm(const std::vector<float>& values) {
-  double sum = 0;
-  for (const float x : values) sum += double(x) * double(x);
-  return std::sqrt(sum);
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  std::vector<float> difference;
-  for (size_t i = 0; i < b.size(); ++i) difference.push_back(a[i] - b[i]);
-  return norm(difference);
+void append(const Tensor& tensor, std::vector<float>& values) {
+  const std::vector<float> more = kernel::download_floats(tensor);
+  values.insert(values.end(), more.begin(), more.end());
 }
 
 }  // namespace
@@ -68,9 +39,9 @@ SizesM sizes_m(int ranks, int64_t layers) {
 }
 
 const Windows& text_m() {
-  static const Windows windows(
-      TokenData::of_text("the text that ships, in 65 tokens", in_65_tokens(default_corpus())),
-      model_m().block_size);
+  static const Windows windows(TokenData::of_text("the text that ships, in 65 tokens",
+                                                  in_65_tokens(std::string(default_corpus()))),
+                               model_m().block_size);
   return windows;
 }
 
@@ -110,24 +81,27 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
              const std::function<void(Trainer&)>& after_step) {
   RunM run;
   run.weights.resize(size_t(spec.ranks));
-  std::vector<FlatValues> gradient(size_t(spec.ranks));
   TrainingCallbacks callbacks;
   callbacks.after_step = after_step;
   if (recorded) callbacks.at_start = [&](Trainer& rank) { watch(lesson, rank); };
   callbacks.after_backward = [&](Trainer& rank) {
-    if (rank.steps() == 1) gradient[size_t(rank.comm().rank())] = gradient_shards(rank);
+    if (rank.steps() != 1 || rank.comm().rank() != 0) return;
+    for (const Unit& unit : rank.model().units()) {
+      const UnitState& u = rank.engine().stage().state(unit);
+      if (!u.full_gradient.defined()) continue;
+      for (const Partition::Piece& piece : u.partition.pieces(0, u.partition.full()))
+        append(u.full_gradient.slice(piece.at, {piece.count}), run.gradient);
+    }
   };
   callbacks.at_end = [&](Trainer& rank) {
     lesson.recording().stop(rank.comm().rank());
+    if (rank.comm().rank() == 0) run.position = rank.position();
     std::vector<float>& weights = run.weights[size_t(rank.comm().rank())];
-    visit_weights(rank.engine().stage(), [&](const Parameter&, const Tensor& full) {
-      const std::vector<float> values = kernel::download_floats(full);
-      weights.insert(weights.end(), values.begin(), values.end());
-    });
+    visit_weights(rank.engine().stage(),
+                  [&](const Parameter&, const Tensor& full) { append(full, weights); });
   };
   TrainingResult result = run_training(spec, callbacks);
   run.steps = std::move(result.steps), run.ranks = std::move(result.ranks);
-  run.gradient = without_padding(spec, gradient);
   return run;
 }
 
@@ -136,15 +110,12 @@ int64_t different_weights(const RunM& run) {
 }
 
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  return distance(a, b) / norm(b);
-}
-
-Deviation deviation_from_ddp(Lesson& lesson, TrainingSpec spec, const RunM& run) {
-  spec.engine.stage = StageKind::ddp;
-  spec.make_stage = {};
-  const double additions = double(spec.engine.accumulation * spec.ranks);
-  return {distance(run.gradient, train_m(lesson, spec).gradient),
-          2 * additions * 0x1p-24 * norm(gradient_magnitudes(spec).sum)};
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(double(a[i]) - double(b[i]), 2);
+    norm += std::pow(double(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
 }
 
 int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks) {

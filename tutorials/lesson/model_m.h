@@ -28,8 +28,7 @@ struct SizesM {
 };
 SizesM sizes_m(int ranks, int64_t layers = 2);
 
-// The text that ships, in sequences of T = 32 from 65 tokens: its characters are numbered in the
-// order of their first use, those after the 64th all 64.
+// The text that ships, in sequences of T = 32 from 65 tokens: its bytes modulo 65.
 const Windows& text_m();
 
 // Trains model M on text_m(): 1 step, 1 micro-batch of B sequences per rank, with --ranks and
@@ -40,11 +39,15 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers = 2);
 // rank 0's thread.
 void listen_to_rank0(Lesson& lesson, TrainingSpec& spec, EventStream::Listener listener);
 
+// What a run did. `gradient` and `position` are rank 0's; under zero2 and zero3 the gradient is
+// empty, because no rank has it in full after backward, and under zero1 only rank 0's slice is
+// reduced.
 struct RunM {
   std::vector<StepRecord> steps;
   std::vector<RankReport> ranks;
   std::vector<std::vector<float>> weights;  // by rank: the full parameters, as the rank has them
-  std::vector<float> gradient;              // of the first step: the mean over ranks, unpadded
+  std::vector<float> gradient;              // of step 1, unpadded, where rank 0 has it in full
+  RunPosition position;                     // at the end
 };
 // At a rank's start: records it for --step.
 void watch(Lesson& lesson, Trainer& rank);
@@ -54,15 +57,9 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false,
 
 // How many ranks have different weights: 1 if all have the same bits.
 int64_t different_weights(const RunM& run);
-// |a - b| / |b|, both as vectors.
+// |a - b| / |b|, both as vectors, in fp64: how far one gradient is from another, as a part of its
+// length.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
-
-// How far the gradient of `run` is from ddp's, and how far two orders of additions can be: 2 A N
-// 2^-24 sum |g|, with the sum over the micro-batches of all ranks. Both are 2-norms.
-struct Deviation {
-  double difference, bound;
-};
-Deviation deviation_from_ddp(Lesson& lesson, TrainingSpec spec, const RunM& run);
 
 // [B] sent by one rank in calls of this kind and purpose.
 int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks);

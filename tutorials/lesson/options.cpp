@@ -48,12 +48,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Ab
   CLI::Option* step =
       app.add_flag("--step", options.step, "shows the run event by event; ? lists keys");
   step->excludes(quiet)->excludes(json);
-  std::string color = "auto";
-  app.add_option("--color", color,
-                 "of --step on a terminal: auto, always or never; auto obeys NO_COLOR (auto)")
-      ->type_name("WHEN")
-      ->check(CLI::IsMember({"auto", "always", "never"}).description(""))
-      ->needs(step);
   for (CLI::Option* flag : {quiet, json, step}) flag->disable_flag_override();
   app.footer("Exit code: 0 all checks held, 1 a check failed, 2 wrong usage.");
   try {
@@ -64,7 +58,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Ab
   } catch (const CLI::ParseError& error) {
     throw InputError(cli::sentence_of(app, error.what()));
   }
-  if (color != "auto") options.color = color == "always" ? cli::Color::always : cli::Color::never;
   return options;
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tutorials/lesson/prediction.h"
-#include "tutorials/terminal/terminal.h"
 
 namespace zl::lesson {
 
@@ -33,13 +32,14 @@ struct Options {
   uint64_t seed = 1337;
   std::string device = "cpu";  // or "reference"
   bool step = false, quiet = false, json = false;
-  cli::Color color = cli::Color::automatic;  // of --step on a terminal
   std::vector<Prediction> predictions;
   std::map<std::string, int64_t> own;  // the lesson's own flags by name; of a switch 0 or 1
 };
 
 // Returns nothing after printing the help that --help asks for. Throws InputError with one sentence
-// for an unknown flag, a missing value or a value out of range.
+// for an unknown flag, a missing value, a value out of range, or --step beside --quiet or --json.
+// Flags of the lesson come first in the help, then those of every lesson, and a value that is not
+// given is the flag's default.
 std::optional<Options> parse_options(int argc, const char* const* argv, const About& about);
 
 }  // namespace zl::lesson

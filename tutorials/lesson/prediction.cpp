@@ -1,5 +1,6 @@
 #include "tutorials/lesson/prediction.h"
 
+#include <cfloat>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 
 #include "tensor/error.h"
 #include "tutorials/lesson/lesson.h"
+#include "tutorials/zerolab/cli/quantity.h"
 
 namespace zl::lesson {
 namespace {
@@ -32,15 +34,13 @@ std::string what_is_off(double said, double measured, int ranks) {
 
 }  // namespace
 
-std::optional<double> parse_number(std::string text) {
+std::optional<double> parse_number(std::string text) try {
   std::erase_if(text, [](char c) { return c == ',' || c == '_' || c == ' '; });
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || !std::isfinite(number)) return std::nullopt;
-  constexpr std::pair<const char*, double> units[] = {
-      {"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1024 * 1024}, {"kB", 1e3}, {"k", 1e3}, {"MB", 1e6}};
-  for (const auto& [name, factor] : units)
-    if (std::string(end) == name) return number * factor;
+  const bool negative = text.starts_with('-');
+  const auto number = double(
+      cli::read_scaled(std::string_view(text).substr(negative), cli::kByteUnits, "", 0, DBL_MAX));
+  return negative ? -number : number;
+} catch (const InputError&) {
   return std::nullopt;
 }
 

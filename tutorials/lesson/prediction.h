@@ -14,7 +14,9 @@ struct Prediction {
 // Reads "KEY=VALUE", "KEY" or "". Throws InputError if VALUE is not a number.
 Prediction parse_prediction(const std::string& text);
 
-// Reads "57,600", "5e4", "56.25 KiB" or "57600 B". Empty if that is not a number.
+// Reads "57,600", "5e4", "56.25 KiB" or "57600 B". Commas, blanks and '_' are skipped; units are
+// those of --device-memory, KiB of 1,024 and kB of 1,000 bytes; a sign may precede. Empty if that
+// is not a number.
 std::optional<double> parse_number(std::string text);
 
 // Asks for `key` on stdin until the answer is a number. The question goes to stdout, or to stderr.

@@ -76,13 +76,12 @@ void print_events(const Recording& recording, int64_t first, const std::string& 
 
 }  // namespace
 
-void show_events(const Recording& recording, int64_t first, const std::string& mark,
-                 cli::Color color) {
+void show_events(const Recording& recording, int64_t first, const std::string& mark) {
   const int64_t events = recording.events();
   if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0)
     return print_events(recording, first, mark);
   const SingleKeys keys;
-  const cli::Terminal terminal = cli::standard_output(color);
+  const cli::Terminal terminal = cli::standard_output(cli::Color::automatic);
   Panel panel = Panel::none;
   const auto toggle = [&](Panel other) { panel = panel == other ? Panel::none : other; };
   int drawn = 0;

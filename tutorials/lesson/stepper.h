@@ -22,9 +22,9 @@ class Left : public std::exception {
 
 // Begins with event `first`, which counts from 0; `mark`, if not empty, is shown beside this event.
 // Returns when the learner goes on from the last event; throws Left. Where stdin or stdout is not a
-// terminal, prints the legend and a line per event, without colours.
-void show_events(const Recording& recording, int64_t first = 0, const std::string& mark = "",
-                 cli::Color color = cli::Color::automatic);
+// terminal, prints the legend and a line per event, without colours. On a terminal NO_COLOR leaves
+// them out.
+void show_events(const Recording& recording, int64_t first = 0, const std::string& mark = "");
 
 enum class Panel { none, memory, communication };
 // All ranks at this event, which counts from 0: at most 80 columns of ASCII, in colours if

@@ -98,14 +98,12 @@ bool RunRecording::after_step(Trainer& training) {
   const auto rank = size_t(comm.rank());
   if (training.steps() != steps_[rank]) return false;
   if (rank < recorders_.size()) recorders_[rank]->after_step();
-  std::vector<RankRecording> all;
-  for (size_t r = 0; r < recorders_.size(); ++r) {
-    const std::vector<std::string> parts =
-        comm.all_gather_object(r == rank ? encode(recorders_[r]->recording()) : "", "recording");
-    if (rank == 0) all.push_back(decode_recording(parts[r]));
-  }
-  if (rank == 0) collected_ = std::move(all);
-  return rank == 0;
+  const std::vector<std::string> all = comm.all_gather_object(
+      rank < recorders_.size() ? encode(recorders_[rank]->recording()) : "", "recording");
+  if (rank > 0) return false;
+  collected_.clear();
+  for (size_t r = 0; r < recorders_.size(); ++r) collected_.push_back(decode_recording(all[r]));
+  return true;
 }
 
 RecordedStep RunRecording::result() const {

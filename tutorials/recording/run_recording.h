@@ -63,6 +63,7 @@ class RunRecording {
   void at_start(Trainer& training);
   // To be called on each rank after each step. When the step to record has been made, brings the
   // recordings of all ranks to the process of rank 0, and returns true there on rank 0's thread.
+  // That is one call of all ranks, of those that are not recorded too; elsewhere it returns false.
   bool after_step(Trainer& training);
 
   // On the process of rank 0, when all ranks have ended or after_step() returned true: the recorded

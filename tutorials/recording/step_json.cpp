@@ -16,15 +16,6 @@ size_t common_events(const std::vector<RankRecording>& ranks) {
   return least;
 }
 
-int kind_number(EventKind kind) {
-  switch (kind) {
-    case EventKind::phase: return 0;
-    case EventKind::unit: return 1;
-    case EventKind::collective_begin: return 2;
-    default: return 3;
-  }
-}
-
 std::string series_name(int series) {
   const Pool pool = series < kMemoryUses ? Pool::device : Pool::host;
   std::string use = name(MemoryUse(series % kMemoryUses));
@@ -59,64 +50,66 @@ std::vector<int> series_of(const std::vector<RankRecording>& ranks) {
   return all;
 }
 
-std::string without_spaces(std::string text) {
-  std::erase(text, ' ');
-  return text;
-}
-
+// What all shown ranks have.
 struct Shape {
   size_t events;
   std::vector<int> series;
   int64_t begin;  // [ns] of rank 0's clock
 };
 
-Json memory_json(const RankRecording& r, const Shape& shape) {
+// Of each element that belongs to an event of the shape.
+Json list_of(const auto& all, const Shape& shape, const auto& as_json) {
   Json list = Json::array();
-  const auto position = [&](int series) {
-    return std::ranges::find(shape.series, series) - shape.series.begin();
-  };
-  for (const int s : shape.series)
-    if (std::ranges::none_of(r.live, [&](const auto& l) { return l.event == 0 && l.series == s; }))
-      list.push_back({0, position(s), 0});
-  for (const auto& live : r.live)
-    if (size_t(live.event) < shape.events)
-      list.push_back({live.event, position(live.series), live.bytes});
+  for (const auto& element : all)
+    if (size_t(element.event) < shape.events) list.push_back(as_json(element));
   return list;
 }
 
+Json memory_json(const RankRecording& r, const Shape& shape) {
+  std::vector<RankRecording::Live> all;  // first the series that are 0 at event 0
+  for (const int s : shape.series)
+    if (std::ranges::none_of(r.live, [&](const auto& l) { return l.event == 0 && l.series == s; }))
+      all.push_back({0, s, 0});
+  all.insert(all.end(), r.live.begin(), r.live.end());
+  return list_of(all, shape, [&](const auto& live) {
+    const auto position = std::ranges::find(shape.series, live.series) - shape.series.begin();
+    return Json{live.event, position, live.bytes};
+  });
+}
+
 Json peaks_json(const RankRecording& r, const Shape& shape) {
-  Json list = Json::array();
-  for (const auto& peak : r.peaks) {
-    if (size_t(peak.event) >= shape.events) continue;
+  return list_of(r.peaks, shape, [&](const auto& peak) {
     Json bytes = Json::array();
     for (const int s : shape.series) bytes.push_back(peak.bytes[size_t(s)]);
-    list.push_back({peak.event, bytes});
-  }
-  return list;
+    return Json{peak.event, bytes};
+  });
 }
 
 Json calls_json(const RankRecording& r, const Shape& shape, int64_t shift) {
   Json list = Json::array();
   const auto events = int32_t(shape.events);
-  for (const auto& call : r.calls) {
-    const int32_t end = call.end < events ? call.end : -1;
-    if (call.begin >= events) continue;
-    list.push_back({call.begin, end, call.waits + shift, call.met ? call.met + shift : 0,
-                    call.moved ? call.moved + shift : 0});
-  }
+  for (const auto& c : r.calls)
+    if (c.begin < events)
+      list.push_back({c.begin, c.end < events ? c.end : -1, c.waits + shift,
+                      c.met ? c.met + shift : 0, c.moved ? c.moved + shift : 0});
   return list;
+}
+
+Json cells_json(const RankRecording& r, const Shape& shape) {
+  return list_of(r.cells, shape, [&](const auto& cell) {
+    std::string letters = r.text(cell.text);
+    std::erase(letters, ' ');
+    return Json{cell.event, cell.row, letters};
+  });
 }
 
 Json rank_json(const RankRecording& r, const RankRecording& rank0, int rank, const Shape& shape) {
   const int64_t shift = clock_difference(rank0, r, shape.events) - shape.begin;
-  Json ns = Json::array(), cells = Json::array();
+  Json ns = Json::array();
   for (size_t e = 0; e < shape.events; ++e) ns.push_back(r.events[e].nanoseconds + shift);
-  for (const auto& cell : r.cells)
-    if (size_t(cell.event) < shape.events)
-      cells.push_back({cell.event, cell.row, without_spaces(r.text(cell.text))});
   return {{"rank", rank},
           {"ns", ns},
-          {"cells", cells},
+          {"cells", cells_json(r, shape)},
           {"memory", memory_json(r, shape)},
           {"peaks", peaks_json(r, shape)},
           {"calls", calls_json(r, shape, shift)}};
@@ -126,8 +119,8 @@ Json events_json(const RankRecording& r, size_t events) {
   Json list = Json::array();
   for (size_t i = 0; i < events; ++i) {
     const RankRecording::Entry& e = r.events[i];
-    list.push_back(
-        {kind_number(e.kind), e.phase, e.unit, e.what, e.detail, e.method, e.bytes, e.elements});
+    const int kind = e.kind == EventKind::collective_begin ? 2 : std::min(int(e.kind), 3);
+    list.push_back({kind, e.phase, e.unit, e.what, e.detail, e.method, e.bytes, e.elements});
   }
   return list;
 }

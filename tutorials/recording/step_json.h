@@ -15,7 +15,9 @@ struct RecordedStep {
   std::vector<RankRecording> shown;  // the first ranks, at least rank 0
 };
 
-// Only events that all shown ranks have. Empty if there are none.
+// Only events that all shown ranks have. Empty if there are none. Times are of rank 0's clock and
+// begin with its first event: those of a rank on another machine are shifted so that the median
+// collective ends at the same time on both.
 std::string step_json(const RecordedStep& step);
 // What is not shown: "Of 64 ranks the first 16 are shown."
 std::vector<std::string> left_out(const RecordedStep& step);
