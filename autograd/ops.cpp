@@ -65,8 +65,7 @@ Tensor accumulation_buffer(const GradientTarget& target, const Shape& shape, con
   return slot.tensor;
 }
 
-// x times the weight, plus the bias; an empty Var is none. With Transpose::yes the weight is (O,
-// I).
+// x times the weight, plus the bias; an empty Var is none. Transpose::yes: the weight is (O, I).
 Var times_weight(const Var& x, const Var& weight, const Var& bias, Transpose transpose) {
   const bool t = transpose == Transpose::yes;
   const int64_t columns = weight.value().dim(t ? 0 : 1);
@@ -99,6 +98,7 @@ Var times_weight(const Var& x, const Var& weight, const Var& bias, Transpose tra
 }  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias) {
+  require(bias.value().defined(), "linear: the bias is undefined; matmul() is linear without one");
   return times_weight(x, weight, bias, Transpose::no);
 }
 

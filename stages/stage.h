@@ -119,8 +119,9 @@ class Stage {
   // wait() of the Work has returned.
   //
   // In reproducible mode they take the sum, which begins with what earlier micro-batches left. When
-  // wait() has returned, a full gradient that is kept holds the sum of all micro-batches so far. A
-  // gradient_shard is zero: its sum is in local_shard(full_gradient), and after_reduce() adds it.
+  // wait() has returned, a full gradient that is kept holds the sum of all micro-batches so far,
+  // after a reduce_scatter in local_shard(full_gradient) only. A gradient_shard is zero then: its
+  // sum is in local_shard(full_gradient) too, and after_reduce() adds it.
   Work all_reduce(UnitState& u, Tensor& full_gradient);
   Work reduce_scatter(UnitState& u, Tensor& full_gradient);
   Work all_gather(UnitState& u, const Tensor& full_parameter);

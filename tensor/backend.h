@@ -79,9 +79,9 @@ struct OptimizerConfig {
   double momentum = 0, dampening = 0;
   bool nesterov = false;
 
-  // Keeps an fp32 copy of the parameters and updates that; the parameters are its rounding. Always
-  // on if the parameters are bf16 or f16. In fp32 it is an option that costs 4 more bytes per
-  // parameter (20 instead of 16).
+  // The optimizer keeps an fp32 copy of the parameters and updates that; the parameters are its
+  // rounding. It does so always if they are bf16 or f16. In fp32 it is an option that costs 4 more
+  // bytes per parameter (20 instead of 16). Kernels read OptimizerUpdate::master instead.
   bool separate_master = false;
   // Parameters whose names match one of these globs (fnmatch's) do not decay.
   std::vector<std::string> no_weight_decay;
@@ -89,7 +89,8 @@ struct OptimizerConfig {
 
 // One update of n elements.
 // AdamW, as torch.optim.AdamW: Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2. Decay,
-// moments, then p -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps).
+// moments, then p -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps); without
+// bias_correction both divisors in parentheses are 1.
 // SGD, as torch.optim.SGD.
 struct OptimizerUpdate {
   Tensor parameter;  // (n) any float type; written

@@ -128,6 +128,7 @@ void matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write w
   require(a.dtype() == b.dtype() && a.dtype() == out.dtype() && is_float(a.dtype()),
           "matmul: types ", name(a.dtype()), ", ", name(b.dtype()), " and ", name(out.dtype()),
           " must be one float type");
+  require(!bias.defined() || write == Write::set, "matmul: a bias needs Write::set");
   if (bias.defined()) require_is("matmul", "the bias", bias, n, out.dtype());
   recorded("matmul", out, 2 * m * n * k, {&a, &b, &out})
       .matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
@@ -224,10 +225,11 @@ void update_parameters(const OptimizerUpdate& u) {
   require(u.gradient.numel() == n, what, ": ", u.gradient.numel(), " gradients for ", n,
           " parameters");
   const auto require_state = [&](const char* which, const Tensor& state, bool needed) {
-    require(state.defined() || !needed, what, ": needs ", which);
+    require(state.defined() || !needed, what, " needs ", which);
     if (state.defined()) require_is(what, which, state, n, compute_type(u.parameter.dtype()));
   };
-  require_state(adamw ? "exp_avg" : "a momentum buffer", u.moment, adamw || u.config.momentum != 0);
+  require_state(adamw ? "exp_avg" : "the momentum buffer", u.moment,
+                adamw || u.config.momentum != 0);
   require_state("exp_avg_sq", u.exp_avg_sq, adamw);
   require_state("the master copy", u.master, false);
   const Tensor &p = u.parameter, &g = u.gradient, &m = u.moment, &v = u.exp_avg_sq,

@@ -267,7 +267,7 @@ class ControlServer {
     return cause.empty() || why.empty() ? cause + why : str(cause, ". So ", why);
   }
 
-  // Ranks that have not come to the last collective of `rank`; "" if all have.
+  // Ranks that have not come to the last call of `rank`, a collective; "" if all have.
   std::string absent_text(int rank) const {
     const auto last = ranks_[size_t(rank)].flight.last();
     std::string text;

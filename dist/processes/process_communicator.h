@@ -71,7 +71,7 @@ class ProcessCommunicator : public Communicator {
   Work do_all_gather(const Tensor& full, const Call& call) override {
     return issue(full, call, all_gather_steps(full, ranks_));
   }
-  // From the root to each other rank: no stage broadcasts, so a tree is not worth its lines.
+  // From the root to each other rank. A tree would be faster, and the project's stages need none.
   Work do_broadcast(const Tensor& inout, const Call& call) override {
     return issue(inout, call, {{[=, this](ChunkTransport& ranks) {
                    char* const values = address_at(inout, 0);

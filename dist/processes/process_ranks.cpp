@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 using Clock = std::chrono::steady_clock;
 
-// [ns] Rank 0 answers a rank that says why the run fails, within this time.
+// [ns] How long a rank that says why the run fails waits for rank 0 if there is no timeout.
 constexpr int64_t kVerdict = 2'000'000'000;
 
 void require_uninterrupted(const RankStart& self) {
@@ -213,7 +213,9 @@ void ControlClient::serve() try {
       run_failed({lost, "", flight_report(rank_, flight_, false, steady_nanoseconds())});
   }
 } catch (const std::exception& error) {
-  run_failed({str("rank ", rank_, " no longer hears the others: ", error.what())});
+  const RunFailure failure{str("rank ", rank_, " no longer hears the others: ", error.what())};
+  stop(failure);
+  run_failed(failure);
 }
 
 std::string ControlClient::listen() try {
@@ -222,7 +224,7 @@ std::string ControlClient::listen() try {
   if (message) handle(*message);
   if (const char* const problem = connection_->problem())
     return problem == kEnded ? died_text(0) : "rank 0 sends what is no message";
-  if (timeout_ > 0 && silence > timeout_) return silent_text(0, silence);
+  if (timeout_ > 0) return silence > timeout_ ? silent_text(0, silence) : "";
   const std::lock_guard lock(mutex_);
   if (said_.empty() || std::min(silence, running_nanoseconds() - said_at_) < kVerdict) return "";
   return said_ + "; and rank 0 does not answer";

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <regex>
 
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
@@ -36,9 +37,8 @@ std::string file_name(const fs::path& path) {
 
 // Whether an interrupted save has left it; earlier versions gave such folders other names.
 bool is_left_behind(const fs::path& path) {
-  const std::string name = file_name(path);
-  return is_temporary(name) || name.starts_with(".trash-") ||
-         (name.starts_with("step-") && name.find(".tmp-") != name.npos);
+  static const std::regex kEarlier("\\.trash-step-\\d+-\\d+|step-\\d+\\.tmp-\\d+-[0-9a-f]+");
+  return is_temporary(file_name(path)) || std::regex_match(file_name(path), kEarlier);
 }
 
 // Listed before any is removed: NFS may skip names in a folder that changes meanwhile.
@@ -103,12 +103,8 @@ Manifest read_manifest(const std::string& checkpoint) {
 }
 
 NewestCheckpoint newest_checkpoint(const std::string& path) {
+  if (is_checkpoint(path)) return {path, read_manifest(path), {}};
   NewestCheckpoint newest;
-  if (is_checkpoint(path)) {
-    newest.manifest = read_manifest(path);
-    newest.path = path;
-    return newest;
-  }
   std::vector<CheckpointPath> all = list_checkpoints(path);
   for (auto at = all.rbegin(); at != all.rend() && newest.path.empty(); ++at) try {
       newest.manifest = read_manifest(at->path);

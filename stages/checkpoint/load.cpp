@@ -65,7 +65,8 @@ std::vector<std::string> changed_settings(const Manifest& m, Engine& engine) {
     is += str(is.empty() ? "" : ", ", key, " ", value);
   }
   compare("", was, is);
-  compare("seed ", m.seed, now.seed);
+  if (m.seed != now.seed)
+    compare("seed ", str(m.seed), str(now.seed, ", which changes no weights"));
   return notes;
 }
 

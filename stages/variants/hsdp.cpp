@@ -33,7 +33,7 @@ class ThisStage final : Groups, public Stage {
     u.full_gradient = {};
   }
 
-  // All micro-batches are added. Divided once, by all ranks: one group's sum has no meaning.
+  // All micro-batches are added. Divided once, by the number of all ranks.
   Work reduce_across(UnitState& u) override {
     return and_then(sum_of_replicas(u), [this, &u] {
       kernel::divide(reduction() == Reduction::mean ? 1 : comm().size(), u.gradient_shard);

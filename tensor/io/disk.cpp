@@ -106,12 +106,13 @@ class DiskBackend final : public Backend {
 
 void* DiskBackend::allocate(int64_t bytes) {
   const int64_t begin = size_, end = round_up(begin + bytes, kDiskBlock);
-  int error = 0;
-  do error = calls_.posix_fallocate(file_.descriptor(), begin, end - begin);
-  while (error == EINTR);
+  int error = EINTR;
+  while (error == EINTR) error = calls_.posix_fallocate(file_.descriptor(), begin, end - begin);
+  std::error_code unknown;
+  const auto room = std::filesystem::space(folder_, unknown);
   if (error != 0)
     fail(str("no disk space for ", end - begin, " bytes of offloaded state beside ", begin), error,
-         str(" (", free_disk_space(folder_), " bytes are free)", kTry));
+         unknown ? kTry : str(" (", room.available, " bytes are free)", kTry));
   size_ = end;
   return reinterpret_cast<void*>(uintptr_t(begin) + kFirst);
 }

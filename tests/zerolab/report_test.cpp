@@ -137,10 +137,10 @@ TEST_CASE("a damaged report.json, or a folder or pipe of that name, is refused w
   }
   fs::remove(path);
   REQUIRE(mkfifo(path.c_str(), 0600) == 0);
-  check_refused(call("report " + out), "report.json is not a regular file");
+  check_refused(call("report " + out), "report.json gave nothing for 2 seconds");
   fs::remove(path);
   fs::create_directory(path);
-  check_refused(call("report " + out), "report.json is a folder");
+  check_refused(call("report " + out), "report.json cannot be read: Is a directory");
 }
 
 TEST_CASE("a command in a report can be repeated by a shell", "[zerolab]") {

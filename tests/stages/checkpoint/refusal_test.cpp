@@ -148,7 +148,7 @@ TEST_CASE("what may change at a resume is said", "[stages]") {
   has(notes[1], "saved with grad_accum_dtype f32; this run goes on with f16");
   has(notes[2], "saved with loss_scale none; this run goes on with dynamic, from 2^17");
   has(notes[3], "saved with precision f32; this run goes on with f16");
-  has(notes[4], "saved with seed 1337; this run goes on with 7");
+  has(notes[4], "saved with seed 1337; this run goes on with 7, which changes no weights");
 }
 
 TEST_CASE("another stage, number of ranks or accumulation is said at a resume, in one note",

@@ -89,6 +89,7 @@ std::vector<Bad> bad_tensors() {
       {"shape no array", one("'F32'", "2", "[0,8]"), "has no array shape"},
       {"negative dimension", one("'F32'", "[-2]", "[0,8]"), "shape holds -2"},
       {"two negative dimensions", one("'F32'", "[-1,-2]", "[0,8]"), "shape holds -1"},
+      {"an array of arrays", one("'F32'", "[[7,7]]", "[0,8]"), "shape holds array; expected"},
       {"fraction", one("'F32'", "[2.0]", "[0,8]"), "shape holds 2.0"},
       {"dimension as text", one("'F32'", "['2']", "[0,8]"), "shape holds \"2\""},
       {"dimension of 2^63", one("'F32'", "[9223372036854775808]", "[0,8]"),
