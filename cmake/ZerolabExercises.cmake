@@ -12,7 +12,7 @@ file(GLOB exercises RELATIVE "${folder}" CONFIGURE_DEPENDS "${folder}/[0-9][0-9]
 add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${folder}/judge/record.cpp")
 add_library(zerolab_exercise_stages OBJECT "${folder}/stages/measure.cpp" "${folder}/stages/course_training.cpp"
   tutorials/lesson/picture.cpp tutorials/lesson/stepper.cpp tutorials/terminal/terminal.cpp   # these for --step
-  tutorials/recording/holdings.cpp tutorials/recording/recording.cpp)
+  tutorials/recording/recording.cpp tutorials/recording/stage_reader.cpp)
 foreach(part zerolab_exercise_child zerolab_exercise_stages)
   set_target_properties(${part} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)   # one object
   target_link_libraries(${part} PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)

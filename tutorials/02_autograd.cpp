@@ -34,11 +34,19 @@ void micrograd(Lesson& lesson, Memory& memory) {
   lesson.number("b_gradient", kernel::read(pb.grad), 645.5773, 5e-5, "likewise");
 }
 
+struct Seen {  // by one rank
+  std::vector<std::string> story;
+  int64_t additions = 0, finals = 0, unchanged = 0;
+  uint64_t bits = 0;  // of wte.weight's gradient
+};
+
 // Observes the hooks that the backward pass runs. The gradients of a unit are final when backward
 // has left every pass of the unit.
 struct Watcher : UnitObserver {
-  Watcher(EventStream& events, const Parameter& tied)
-      : events(events), tied(tied), last(bits(tied)) {}
+  Watcher(EventStream& events, const Parameter& tied, Seen& seen)
+      : events(events), tied(tied), seen(seen) {
+    seen.bits = bits(tied);
+  }
   static uint64_t bits(const Parameter& p) {
     return fnv1a({static_cast<const char*>(p.grad.address()), size_t(p.grad.bytes())});
   }
@@ -63,25 +71,17 @@ struct Watcher : UnitObserver {
   void tell(const char* what, const Unit& u) {
     events.set_unit(u.name);
     events.append(EventKind::unit, what);
-    const bool added = bits(tied) != std::exchange(last, bits(tied));
-    additions += added;
-    story.push_back(
+    const bool added = bits(tied) != std::exchange(seen.bits, bits(tied));
+    seen.additions += added;
+    seen.story.push_back(
         str("  backward ", what, u.name, added ? "; the gradient of wte.weight has changed" : ""));
   }
   EventStream& events;
   const Parameter& tied;
-  uint64_t last;
-  int additions = 0;
+  Seen& seen;
   std::set<const Unit*> entered{};
   std::map<const Unit*, int> passes{};
   std::vector<std::pair<const Parameter*, uint64_t>> finals{};
-  std::vector<std::string> story{};
-};
-
-struct Seen {  // by one rank
-  std::vector<std::string> story;
-  int64_t additions = 0, finals = 0, unchanged = 0;
-  uint64_t bits = 0;  // of wte.weight's gradient
 };
 
 // One forward and backward pass of a rank's own batch, without any stage.
@@ -97,7 +97,7 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
                targets = activation_like(ids, ids.shape());
   text_m().fill_rows(comm.rank() * kRowsM, ids.data<int32_t>(), targets.data<int32_t>());
   Tape tape;
-  Watcher watcher(comm.events(), model.parameters().front());
+  Watcher watcher(comm.events(), model.parameters().front(), seen);
   lesson.recording().watch(
       comm, memory, {[&] { return watcher.rows(model.units()); }, {"the gradients of each unit"}});
   const Var loss = model.loss(&tape, watcher, {ids, targets});
@@ -105,7 +105,7 @@ void tied_embedding(Lesson& lesson, Communicator& comm, Seen& seen) {
   kernel::fill(1, one);
   comm.events().set_phase("backward");
   tape.backward(loss, one);
-  seen = {watcher.story, watcher.additions, int64_t(watcher.finals.size()), 0, watcher.last};
+  seen.finals = std::ssize(watcher.finals);
   for (const auto& [parameter, bits] : watcher.finals)
     seen.unchanged += bits == Watcher::bits(*parameter);
   lesson.recording().stop(comm.rank());

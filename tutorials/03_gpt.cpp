@@ -61,9 +61,7 @@ void body(Lesson& lesson) {
   TrainingSpec spec = training_m(lesson, StageKind::ddp, L);
   spec.micro_batch = lesson.count("--batch");
   Listener rank0;
-  TrainingSpec listened = spec;
-  listen_to_rank0(lesson, listened, std::ref(rank0));
-  const MemoryLedger ledger = train_m(lesson, listened, true).ranks[0].rest;
+  const MemoryLedger ledger = train_m(lesson, spec, true, {}, std::ref(rank0)).ranks[0].rest;
   activations(lesson, spec, rank0, ledger);
 
   const int64_t all = spec.ranks * sizes_m(spec.ranks, L).padded();

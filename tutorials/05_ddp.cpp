@@ -76,7 +76,7 @@ void equal_batches(Lesson& lesson, const RunM& one, const RunM& ddp) {
   lesson.check("the gradients agree to 18 bits or more: another order of additions", off < 0x1p-18);
   lesson.number("different_weights", different_weights(ddp), 1, "1: all ranks have the same bits");
   lesson.number("allreduce_bytes",
-                sent_bytes(ddp.ranks[0].log, Collective::all_reduce, Purpose::gradient, N),
+                sent_bytes(ddp.ranks[0], Collective::all_reduce, Purpose::gradient),
                 2 * (N - 1) * 4 * padded / N, str("2 (N-1)/N x 4 B x ", with_commas(padded)));
   lesson.number("state_bytes", ddp.ranks[0].rest.live_total(), 16 * padded,
                 str("(4 + 4 + 8) B x ", with_commas(padded), ": N changes only the padding"));

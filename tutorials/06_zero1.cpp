@@ -75,7 +75,7 @@ void traffic(Lesson& lesson, const RunM& ddp, const RunM& zero1, const RunM& wro
   const int64_t N = lesson.ranks(), steps = int64_t(zero1.steps.size());
   const int64_t once = (N - 1) * 4 * sizes_m(int(N)).padded() / N;
   const auto sent = [&](const RunM& run, Collective collective, Purpose purpose) {
-    return sent_bytes(run.ranks[0].log, collective, purpose, int(N)) / steps;
+    return sent_bytes(run.ranks[0], collective, purpose) / steps;
   };
   lesson.say("\nwhat a rank sends in one step, in bytes; once = (N-1)/N x 4 x " +
              with_commas(sizes_m(int(N)).padded()));
@@ -83,9 +83,9 @@ void traffic(Lesson& lesson, const RunM& ddp, const RunM& zero1, const RunM& wro
                 once, "once, of gradients");
   lesson.number("all_gather_bytes", sent(zero1, Collective::all_gather, Purpose::parameter), once,
                 "once, of parameters");
-  lesson.number("ddp_bytes", sent_for_states(ddp.ranks[0].log, int(N)) / steps, 2 * once,
+  lesson.number("ddp_bytes", sent_for_states(ddp.ranks[0]) / steps, 2 * once,
                 "2 x once: an all-reduce is both of these");
-  lesson.number("mistaken_bytes", sent_for_states(wrong.ranks[0].log, int(N)) / steps, 3 * once,
+  lesson.number("mistaken_bytes", sent_for_states(wrong.ranks[0]) / steps, 3 * once,
                 "3 x once: all-reduce and all-gather, 1.5 times too much");
 }
 

@@ -5,7 +5,6 @@
 #include "stages/predict/dry_run.h"
 #include "tensor/error.h"
 #include "tutorials/lesson/model_m.h"
-#include "tutorials/recording/holdings.h"
 
 using namespace zl;
 using namespace zl::lesson;
@@ -32,7 +31,7 @@ int64_t sweep_one(Lesson& lesson, int64_t bucket, bool draw) {
   const MemoryLedger ledger = train_m(lesson, spec, draw).ranks[0].rest;
   lesson.say(str("\nreduce_bucket_size ", with_commas(bucket)));
   if (draw)
-    for (const std::string& row : unit_map(lesson.recording(), Held::gradient)) lesson.say(row);
+    for (const std::string& row : unit_map(lesson.recording(), Drawn::gradient)) lesson.say(row);
   // A rank holds its shard, root's full gradient during all of backward, and the full gradients of
   // blocks until their bucket is full.
   const int64_t blocks =
@@ -75,9 +74,9 @@ void several_micro_batches(Lesson& lesson) {
   const RunM zero1 = train_m(lesson, spec);
   spec.engine.stage = StageKind::zero2;
   const RunM zero2 = train_m(lesson, spec);
-  lesson.number("zero1_bytes", sent_for_states(zero1.ranks[0].log, int(N)), 2 * once,
+  lesson.number("zero1_bytes", sent_for_states(zero1.ranks[0]), 2 * once,
                 "2 x once: it reduces with the last micro-batch");
-  lesson.number("zero2_bytes", sent_for_states(zero2.ranks[0].log, int(N)), (A + 1) * once,
+  lesson.number("zero2_bytes", sent_for_states(zero2.ranks[0]), (A + 1) * once,
                 "(A + 1) x once: it keeps no full gradient");
   const bool equal = zero1.weights == zero2.weights;
   lesson.check(A == 1 ? "all weights have the same bits under stages 1 and 2"

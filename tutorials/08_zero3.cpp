@@ -3,7 +3,6 @@
 #include "stages/predict/dry_run.h"
 #include "tensor/error.h"
 #include "tutorials/lesson/model_m.h"
-#include "tutorials/recording/holdings.h"
 
 using namespace zl;
 using namespace zl::lesson;
@@ -20,7 +19,7 @@ void full_parameters(Lesson& lesson, const RunM& run, const SizesM& sizes) {
   lesson.say(
       "\nwhen rank 0 holds the full parameters of each unit: # full, . shard; a column is an "
       "event");
-  const std::vector<std::string> map = unit_map(lesson.recording(), Held::parameter);
+  const std::vector<std::string> map = unit_map(lesson.recording(), Drawn::parameter);
   for (const std::string& row : map) lesson.say(row);
   if (N > 1)
     lesson.number("whole_at_once", most_at_once(map), 2,
@@ -37,19 +36,18 @@ void full_parameters(Lesson& lesson, const RunM& run, const SizesM& sizes) {
 void traffic(Lesson& lesson, const RunM& zero3, const RunM& ddp, const SizesM& sizes) {
   const int64_t N = lesson.ranks(), L = sizes.layers;
   const auto once = [&](int64_t elements) { return (N - 1) * 4 * elements / N; };
-  const auto& log = zero3.ranks[0].log;
+  const RankReport& rank0 = zero3.ranks[0];
   lesson.say("\nwhat a rank sends in one step, in bytes");
-  lesson.number("gathers", log.rows().at({Collective::all_gather, Purpose::parameter}).calls,
+  lesson.number("gathers", rank0.log.rows().at({Collective::all_gather, Purpose::parameter}).calls,
                 1 + 2 * L, "root once, each block in forward and in backward");
-  const int64_t gathered = sent_bytes(log, Collective::all_gather, Purpose::parameter, int(N));
-  const int64_t reduced = sent_bytes(log, Collective::reduce_scatter, Purpose::gradient, int(N));
+  const int64_t gathered = sent_bytes(rank0, Collective::all_gather, Purpose::parameter);
+  const int64_t reduced = sent_bytes(rank0, Collective::reduce_scatter, Purpose::gradient);
   lesson.number("gathered_bytes", gathered, once(sizes.padded_root + 2 * L * sizes.padded_block),
                 str("(N-1)/N x 4 x (", with_commas(sizes.padded_root), " + 2 L x ",
                     with_commas(sizes.padded_block), ")"));
   lesson.number("reduced_bytes", reduced, once(sizes.padded()),
                 "(N-1)/N x 4 x " + with_commas(sizes.padded()));
-  const int64_t all_reduced =
-      sent_bytes(ddp.ranks[0].log, Collective::all_reduce, Purpose::gradient, int(N));
+  const int64_t all_reduced = sent_bytes(ddp.ranks[0], Collective::all_reduce, Purpose::gradient);
   lesson.number("ddp_bytes", all_reduced, 2 * once(sizes.padded()), "twice that");
   lesson.number("saved_by_root", 3 * all_reduced / 2 - gathered - reduced, once(sizes.padded_root),
                 "below the paper's 3/2 of ddp: root stays full until backward");

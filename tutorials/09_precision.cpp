@@ -60,8 +60,8 @@ void halves(Lesson& lesson) {
     lesson.number(str("activations_", name(type)), rank.rest.peak(MemoryUse::activation),
                   b * BT * (10 * L + 5) * C + 4 * (BT * (L * (4 + H) + 2) + 1),
                   str(b, " x BT (10 L + 5) C + 4 x (BT (L (4 + H) + 2) + 1), at the peak"));
-    lesson.number(str("sent_", name(type)), sent_for_states(rank.log, int(N)),
-                  2 * b * (N - 1) * P / N, str("2 x ", b, " x (N-1)/N x P, in a step"));
+    lesson.number(str("sent_", name(type)), sent_for_states(rank), 2 * b * (N - 1) * P / N,
+                  str("2 x ", b, " x (N-1)/N x P, in a step"));
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tutorials/lesson/model_m.h"
-#include "tutorials/recording/holdings.h"
 
 using namespace zl;
 using namespace zl::lesson;
@@ -30,12 +29,12 @@ void reductions(Lesson& lesson) {
     runs[on] = train_m(lesson, spec_of(lesson, StageKind::zero2, {.overlap_comm = on}), on);
     const RankReport& rank = runs[on].ranks[0];
     if (on)
-      for (const std::string& row : in_flight_map(lesson.recording())) lesson.say(row);
+      for (const std::string& row : unit_map(lesson.recording(), Drawn::in_flight)) lesson.say(row);
     const int64_t blocks = on ? std::min<int64_t>(2, sizes.layers) : 1;
     lesson.number(on ? "gradient_on" : "gradient_off", rank.rest.peak(MemoryUse::gradient),
                   4 * (sizes.padded() / N + sizes.padded_root + blocks * sizes.padded_block),
                   str(shard, blocks, " x ", with_commas(sizes.padded_block), ")"));
-    lesson.number(on ? "sent_on" : "sent_off", sent_for_states(rank.log, int(N)),
+    lesson.number(on ? "sent_on" : "sent_off", sent_for_states(rank),
                   2 * 4 * (N - 1) * sizes.padded() / N, "2 x (N-1)/N x 4 x the model");
   }
   lesson.check("all weights have the same bits", runs[0].weights == runs[1].weights);
@@ -52,7 +51,7 @@ void gathers(Lesson& lesson) {
     lesson.say(str("\nzero3, stage3_prefetch_bucket_size ", with_commas(bucket)));
     const RunM run =
         train_m(lesson, spec_of(lesson, StageKind::zero3, {.prefetch_bucket_size = bucket}), true);
-    const std::vector<std::string> map = in_flight_map(lesson.recording());
+    const std::vector<std::string> map = unit_map(lesson.recording(), Drawn::in_flight);
     if (ahead == 1)
       for (const std::string& row : map) lesson.say(row);
     const int64_t blocks = std::min(sizes.layers, 1 + ahead);
@@ -70,7 +69,7 @@ void gathers(Lesson& lesson) {
       train_m(lesson, spec_of(lesson, StageKind::zero3, {.max_reuse_distance = INT64_MAX}));
   lesson.number("parameter_reuse", run.ranks[0].rest.peak(MemoryUse::parameter), 4 * (W / N + W),
                 str("4 x (", with_commas(W), "/N + ", with_commas(W), ")"));
-  lesson.number("sent_reuse", sent_for_states(run.ranks[0].log, int(N)), 2 * 4 * (N - 1) * W / N,
+  lesson.number("sent_reuse", sent_for_states(run.ranks[0]), 2 * 4 * (N - 1) * W / N,
                 "2 x (N-1)/N x 4 x the model, as stage 2");
 }
 
@@ -80,13 +79,13 @@ int64_t backward_time(Lesson& lesson, bool overlap) {
   TrainingSpec spec = spec_of(lesson, StageKind::zero2, {.overlap_comm = overlap});
   spec.ranks = std::min(2, lesson.ranks()), spec.steps = 3, spec.micro_batch = 64;
   int64_t began = 0, total = 0;
-  listen_to_rank0(lesson, spec, [&](const Event& e) {
+  const auto listener = [&](const Event& e) {
     if (e.kind != EventKind::phase) return;
     if (began > 0) total += e.nanoseconds - began;
     began = e.what == std::string("backward") ? e.nanoseconds : 0;
-  });
+  };
   spec.rank_options.lane = own_lane({.latency = double(lesson.count("--latency")) / 1000});
-  train_m(lesson, spec);
+  train_m(lesson, spec, false, {}, listener);
   return total / spec.steps;
 }
 

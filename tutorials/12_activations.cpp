@@ -25,9 +25,9 @@ struct Way {
 };
 // What one step of rank 0 did.
 struct Seen {
-  int64_t waiting = 0, matmul = 0, moved = 0;  // [B], [n] operations, [B]
-  int64_t peak = 0, host_peak = 0;             // [B] of activations
-  double loss = 0;
+  int64_t waiting = 0, matmul = 0;  // [B], [n] operations
+  RunM run = {};
+  int64_t peak() const { return run.ranks[0].rest.peak(MemoryUse::activation); }
 };
 
 TrainingSpec spec_of(Lesson& lesson, const Way& way) {
@@ -39,22 +39,16 @@ TrainingSpec spec_of(Lesson& lesson, const Way& way) {
 }
 
 Seen step_of(Lesson& lesson, const Way& way, bool recorded = false) {
-  TrainingSpec spec = spec_of(lesson, way);
   Seen seen;
   int64_t live = 0;  // [B] of activations on the device
-  listen_to_rank0(lesson, spec, [&](const Event& e) {
+  const auto listener = [&](const Event& e) {
     const std::string what = e.what, detail = e.detail;
     if (e.kind == EventKind::kernel && what == "matmul") seen.matmul += e.count;
     if (e.kind == EventKind::phase && what == "backward") seen.waiting = live;
     if (what != name(MemoryUse::activation) || detail != name(Pool::device)) return;
     live += e.kind == EventKind::allocate ? e.bytes : e.kind == EventKind::release ? -e.bytes : 0;
-  });
-  const RunM run = train_m(lesson, spec, recorded);
-  const RankReport& rank0 = run.ranks[0];
-  seen.loss = run.steps[0].loss;
-  seen.moved = rank0.moves.of(Move::device_to_host).bytes;
-  seen.peak = rank0.rest.peak(MemoryUse::activation);
-  seen.host_peak = rank0.host.peak(MemoryUse::activation);
+  };
+  seen.run = train_m(lesson, spec_of(lesson, way), recorded, {}, listener);
   return seen;
 }
 
@@ -69,12 +63,12 @@ void what_is_kept(Lesson& lesson, const std::vector<Seen>& seen) {
   lesson.number("full", seen[2].waiting, m.bytes(C, 4 + 2 * C + V),
                 "4 B x (BT (L C + 4 + 2 C + V) + 1): of a block only its input");
   lesson.say("the most at one time, and what full costs");
-  lesson.number("none_peak", seen[0].peak,
+  lesson.number("none_peak", seen[0].peak(),
                 m.bytes(16 * C + 4 + H, std::max(4 + 3 * C + V, 2 + 5 * C)),
                 "4 B x (BT (L (16 C + 4 + H) + max(4 + 3 C + V, 2 + 5 C)) + 1)");
-  lesson.number("selective_peak", seen[1].peak, m.bytes(10 * C + 4 + H, 2 + 5 * C),
+  lesson.number("selective_peak", seen[1].peak(), m.bytes(10 * C + 4 + H, 2 + 5 * C),
                 "4 B x (BT (L (10 C + 4 + H) + 2 + 5 C) + 1)");
-  lesson.number("full_peak", seen[2].peak, m.bytes(C, 15 * C + 4 + H + 2 + 6 * C),
+  lesson.number("full_peak", seen[2].peak(), m.bytes(C, 15 * C + 4 + H + 2 + 6 * C),
                 "4 B x (BT (L C + 15 C + 4 + H + 2 + 6 C) + 1): one block at work");
   lesson.number("operations_again", seen[2].matmul - seen[0].matmul, L * 2 * BT * 12 * C * C,
                 "L x 2 BT x 12 C^2: matmuls of a second forward of each block");
@@ -83,14 +77,17 @@ void what_is_kept(Lesson& lesson, const std::vector<Seen>& seen) {
 void where_inputs_wait(Lesson& lesson, const std::vector<Seen>& seen) {
   const Letters m = letters(lesson);
   const int64_t bytes = 4 * m.L * m.BT * m.C;
-  const Seen &device = seen[2], &host = seen[3];
+  const RankReport& host = seen[3].run.ranks[0];
+  const auto loss = [](const Seen& way) { return way.run.steps[0].loss; };
   lesson.say("\nfull, where the L inputs of BT C elements each wait on the host");
-  lesson.number("host_peak", host.peak, device.peak - bytes + bytes / m.L,
+  lesson.number("host_peak", seen[3].peak(), seen[2].peak() - bytes + bytes / m.L,
                 "full_peak - 4 B x (L - 1) BT C: one input is back");
-  lesson.number("host_bytes", host.host_peak, bytes, "4 B x L BT C in host memory");
-  lesson.number("host_moved", host.moved, bytes, "4 B x L BT C there, and as much back");
+  lesson.number("host_bytes", host.host.peak(MemoryUse::activation), bytes,
+                "4 B x L BT C in host memory");
+  lesson.number("host_moved", host.moves.of(Move::device_to_host).bytes, bytes,
+                "4 B x L BT C there, and as much back");
   lesson.check("all four ways have the same loss, bit for bit",
-               std::ranges::count(seen, seen[0].loss, &Seen::loss) == std::ssize(seen));
+               std::ranges::count(seen, loss(seen[0]), loss) == std::ssize(seen));
 }
 
 int main(int argc, char** argv) {

@@ -45,11 +45,6 @@ Sizes sizes_of(int ranks) {
   return sizes;
 }
 
-// [B] that a rank keeps between steps.
-int64_t rest_bytes(StageKind stage, int ranks) {
-  return dry_run(gpt2(stage, ranks), 0).rest.live_total();
-}
-
 // The least power of two that `fits`, up to 4,096; 0: there is none.
 int64_t least_ranks(const std::function<bool(int)>& fits) {
   for (int ranks = 1; ranks <= 4096; ranks *= 2)
@@ -64,7 +59,8 @@ void what_fits(Lesson& lesson) {
   const std::pair<double, double> bytes[] = {{16, 0}, {4, 12}, {2, 14}, {0, 16}};
   for (size_t i = 0; i < 4; ++i) {
     const auto [all, shared] = bytes[i];
-    const int64_t measured = least_ranks([&](int N) { return rest_bytes(kStages[i], N) <= limit; });
+    const int64_t measured = least_ranks(
+        [&](int N) { return dry_run(gpt2(kStages[i], N), 0).rest.live_total() <= limit; });
     lesson.number(str(name(kStages[i]), "_ranks"), measured,
                   least_ranks([&, all = all, shared = shared](int N) {
                     return sizes_of(N).padded * (all + shared / N) <= double(limit);

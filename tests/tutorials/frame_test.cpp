@@ -124,6 +124,17 @@ TEST_CASE("the picture keeps to 80 columns and one screen, with 8 ranks and 13 u
     CHECK(zl::lesson::picture(wide_recording(4, 4), 0, panel).size() <= 22);  // of 24: keys, cursor
 }
 
+TEST_CASE("of two predictions of one number the first is judged, and an unknown key is refused",
+          "[tutorials]") {
+  const auto body = [](Lesson& lesson) { lesson.number("n", int64_t(6), 6, "2 x 3"); };
+  const Ran twice = run_here({"--predict", "n=6", "--predict", "n=7"}, body);
+  CHECK(twice.code == 0);
+  cli::check_says(twice.out, {"you said 6: right.", "1 of your 1 predictions is right"});
+  const Ran unknown = run_here({"--predict", "m=6"}, body);
+  CHECK(unknown.code == 2);
+  cli::check_says(unknown.out, {"no number with this key; it has n"});
+}
+
 TEST_CASE("predictions are read in the notations that people use", "[tutorials]") {
   using zl::lesson::parse_number;
   CHECK(parse_number("57,344") == 57344);

@@ -12,15 +12,25 @@
 namespace zl::lesson {
 namespace {
 
-std::string as_text(double number, bool integer) {
-  return integer ? with_commas(int64_t(number)) : cli::format("%.6g", number);
-}
+using nlohmann::json;
 
-nlohmann::json as_json(double number, bool integer) {
-  return integer ? nlohmann::json(int64_t(number)) : nlohmann::json(number);
+std::string shown(int64_t number) { return with_commas(number); }
+std::string shown(double number) { return cli::format("%.6g", number); }
+
+int64_t rows_with(const json& list, const char* key, const json& value) {
+  return std::count_if(list.begin(), list.end(),
+                       [&](const json& row) { return row[key] == value; });
 }
 
 }  // namespace
+
+// As --json prints them.
+struct Lesson::Results {
+  json numbers = json::array(), checks = json::array(), predictions = json::array();
+};
+
+Lesson::Lesson(const About& about, Options options)
+    : about_(about), options_(std::move(options)), results_(std::make_shared<Results>()) {}
 
 void Lesson::say(const std::string& text) {
   if (silent()) return;
@@ -30,49 +40,56 @@ void Lesson::say(const std::string& text) {
 }
 
 // What the learner expects: given with --predict, or asked for now.
-std::optional<double> Lesson::prediction_for(const std::string& key) {
+std::optional<double> Lesson::prediction_for(const std::string& key) const {
   bool asks = false;
-  for (Prediction& p : options_.predictions) {
+  for (const Prediction& p : options_.predictions) {
     if (!p.key.empty() && p.key != key) continue;
-    p.used = asks = true;
+    asks = true;
     if (p.value) return p.value;
   }
   return asks ? ask(key, silent()) : std::nullopt;
 }
 
-void Lesson::add(const Number& n, double tolerance) {
-  require(std::ranges::count(numbers_, n.key, &Number::key) == 0, "two numbers have the key '",
-          n.key, "'");
-  const std::optional<double> said = prediction_for(n.key);
-  numbers_.push_back(n);
-  std::string head = "  " + n.key, value = as_text(n.measured, n.integer);
+template <class T>
+void Lesson::add(const std::string& key, T measured, T expected, double tolerance,
+                 const std::string& formula) {
+  require(rows_with(results_->numbers, "key", key) == 0, "two numbers have the key '", key, "'");
+  const std::optional<double> said = prediction_for(key);
+  const bool ok = measured == expected || std::abs(double(measured - expected)) <= tolerance;
+  results_->numbers.push_back({{"key", key},
+                               {"measured", measured},
+                               {"expected", expected},
+                               {"formula", formula},
+                               {"ok", ok}});
+  std::string head = "  " + key, value = shown(measured);
   head.resize(std::max<size_t>(head.size() + 1, 28), ' ');
   value.insert(0, size_t(std::max(0, 12 - int(value.size()))), ' ');
-  const bool bound = n.expected == 0 && tolerance > 0;
+  const bool bound = expected == 0 && tolerance > 0;
   const char* relation = tolerance == 0 ? " = " : bound ? " <= " : " ~ ";
-  say(head + value + relation + n.formula +
-      (n.ok ? "" : "   WRONG: the formula gives " + as_text(n.expected, n.integer)));
+  say(head + value + relation + formula +
+      (ok ? "" : "   WRONG: the formula gives " + shown(expected)));
   if (!said) return;
   // Of a bound, what was measured and the bound are both right, and so is all between them.
-  const Judgement judgement = judge(*said, n.measured, bound ? 0 : tolerance,
-                                    bound ? tolerance - n.measured : tolerance, options_.ranks);
-  predictions_.push_back({n.key, *said, n.measured, judgement.right});
-  say("    " + judgement.text + (judgement.right ? "" : " It is " + n.formula + "."));
+  const Judgement judgement =
+      judge(*said, double(measured), bound ? 0 : tolerance,
+            bound ? tolerance - double(measured) : tolerance, options_.ranks);
+  results_->predictions.push_back(
+      {{"key", key}, {"said", *said}, {"measured", double(measured)}, {"right", judgement.right}});
+  say("    " + judgement.text + (judgement.right ? "" : " It is " + formula + "."));
 }
 
 void Lesson::number(const std::string& key, int64_t measured, int64_t expected,
                     const std::string& formula) {
-  add({key, formula, double(measured), double(expected), true, measured == expected}, 0);
+  add(key, measured, expected, 0, formula);
 }
 
 void Lesson::number(const std::string& key, double measured, double expected, double tolerance,
                     const std::string& formula) {
-  const bool ok = std::abs(measured - expected) <= tolerance;
-  add({key, formula, measured, expected, false, ok}, tolerance);
+  add(key, measured, expected, tolerance, formula);
 }
 
 void Lesson::check(const std::string& claim, bool holds) {
-  checks_.push_back({claim, holds});
+  results_->checks.push_back({{"claim", claim}, {"ok", holds}});
   say((holds ? "  holds: " : "  WRONG: ") + claim);
 }
 
@@ -93,52 +110,36 @@ void Lesson::run_ranks(int size, const std::function<void(Communicator&)>& body,
 }
 
 int Lesson::finish() {
+  const auto& [numbers, checks, predictions] = *results_;
   std::string keys;
-  for (const Number& n : numbers_) keys += (keys.empty() ? "" : ", ") + n.key;
+  for (const json& n : numbers) keys += (keys.empty() ? "" : ", ") + n["key"].get<std::string>();
   for (const Prediction& p : options_.predictions)
-    require_input(p.used || p.key.empty(), "--predict ", p.key, ": ", about_.name,
-                  " has no number with this key; it has ", keys.empty() ? "none" : keys);
+    require_input(p.key.empty() || rows_with(numbers, "key", p.key) > 0, "--predict ", p.key, ": ",
+                  about_.name, " has no number with this key; it has ",
+                  keys.empty() ? "none" : keys);
   if (options_.step && events_ == 0) say("This lesson has no events to step through.");
-  const auto held = std::ranges::count(numbers_, true, &Number::ok) +
-                    std::ranges::count(checks_, true, &Claim::ok);
-  const size_t total = numbers_.size() + checks_.size();
+  const int64_t held = rows_with(numbers, "ok", true) + rows_with(checks, "ok", true);
+  const size_t total = numbers.size() + checks.size();
   const bool pass = size_t(held) == total;
   const std::string verdict = str(pass ? "PASS " : "FAIL ", held, "/", total);
   if (options_.json) {
-    print_document(pass, verdict);
+    const json document = {{"schema", 1},
+                           {"lesson", about_.name},
+                           {"ok", pass},
+                           {"ranks", options_.ranks},
+                           {"seed", options_.seed},
+                           {"numbers", numbers},
+                           {"checks", checks},
+                           {"predictions", predictions},
+                           {"result", verdict}};
+    std::printf("%s\n", document.dump(2).c_str());
     return pass ? 0 : 1;
   }
-  if (const auto right = std::ranges::count(predictions_, true, &Judged::right);
-      !predictions_.empty())
-    std::printf("%d of your %zu predictions %s right\n", int(right), predictions_.size(),
+  if (const int64_t right = rows_with(predictions, "right", true); !predictions.empty())
+    std::printf("%d of your %zu predictions %s right\n", int(right), predictions.size(),
                 right == 1 ? "is" : "are");
   std::printf("RESULT %s %s\n", about_.name.c_str(), verdict.c_str());
   return pass ? 0 : 1;
-}
-
-void Lesson::print_document(bool pass, const std::string& verdict) const {
-  using nlohmann::json;
-  json numbers = json::array(), checks = json::array(), predictions = json::array();
-  for (const Number& n : numbers_)
-    numbers.push_back({{"key", n.key},
-                       {"measured", as_json(n.measured, n.integer)},
-                       {"expected", as_json(n.expected, n.integer)},
-                       {"formula", n.formula},
-                       {"ok", n.ok}});
-  for (const Claim& c : checks_) checks.push_back({{"claim", c.text}, {"ok", c.ok}});
-  for (const Judged& p : predictions_)
-    predictions.push_back(
-        {{"key", p.key}, {"said", p.said}, {"measured", p.measured}, {"right", p.right}});
-  const json document = {{"schema", 1},
-                         {"lesson", about_.name},
-                         {"ok", pass},
-                         {"ranks", options_.ranks},
-                         {"seed", options_.seed},
-                         {"numbers", numbers},
-                         {"checks", checks},
-                         {"predictions", predictions},
-                         {"result", verdict}};
-  std::printf("%s\n", document.dump(2).c_str());
 }
 
 int run(int argc, const char* const* argv, const About& about,

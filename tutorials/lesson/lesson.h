@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <mutex>
 
 #include "dist/run_ranks.h"
@@ -32,7 +33,7 @@ using recording::Row;
 // the ranks and call number() and check() after run_ranks().
 class Lesson {
  public:
-  Lesson(const About& about, Options options) : about_(about), options_(std::move(options)) {}
+  Lesson(const About& about, Options options);
   int ranks() const { return options_.ranks; }
   uint64_t seed() const { return options_.seed; }
   // What it computes on: the kernels of the CPU, or, with --device reference, their textbook form.
@@ -65,23 +66,11 @@ class Lesson {
   int finish();
 
  private:
-  struct Number {
-    std::string key, formula;
-    double measured, expected;
-    bool integer, ok;
-  };
-  struct Claim {
-    std::string text;
-    bool ok;
-  };
-  struct Judged {
-    std::string key;
-    double said, measured;
-    bool right;
-  };
-  void add(const Number& number, double tolerance);
-  std::optional<double> prediction_for(const std::string& key);
-  void print_document(bool pass, const std::string& verdict) const;
+  struct Results;
+  template <class T>
+  void add(const std::string& key, T measured, T expected, double tolerance,
+           const std::string& formula);
+  std::optional<double> prediction_for(const std::string& key) const;
   bool silent() const { return options_.quiet || options_.json; }
 
   const About& about_;
@@ -89,9 +78,7 @@ class Lesson {
   Recording recording_;
   int64_t events_ = 0;  // shown by --step
   std::mutex printing_;
-  std::vector<Number> numbers_;
-  std::vector<Claim> checks_;
-  std::vector<Judged> predictions_;
+  std::shared_ptr<Results> results_;  // so far
 };
 
 // Parses the flags, runs `body` and prints "RESULT 06_zero1 PASS k/k", or "FAIL j/k", as the last

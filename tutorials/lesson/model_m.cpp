@@ -6,7 +6,7 @@
 #include "nn/data/corpus.h"
 #include "stages/train/weights.h"
 #include "tensor/kernels.h"
-#include "tutorials/recording/holdings.h"
+#include "tutorials/recording/stage_reader.h"
 
 namespace zl::lesson {
 namespace {
@@ -61,16 +61,6 @@ TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers) {
   return spec;
 }
 
-void listen_to_rank0(Lesson& lesson, TrainingSpec& spec, EventStream::Listener listener) {
-  spec.run_ranks = [&lesson, listener](int size, const auto& train, RankOptions options) {
-    const auto rank = [&](Communicator& comm) {
-      if (comm.rank() == 0) comm.events().listen(listener);
-      train(comm);
-    };
-    lesson.run_ranks(size, rank, options);
-  };
-}
-
 void watch(Lesson& lesson, Trainer& rank) {
   lesson.recording().watch(
       rank.comm(), rank.memory(),
@@ -78,12 +68,15 @@ void watch(Lesson& lesson, Trainer& rank) {
 }
 
 RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
-             const std::function<void(Trainer&)>& after_step) {
+             const std::function<void(Trainer&)>& after_step, const EventStream::Listener& rank0) {
   RunM run;
   run.weights.resize(size_t(spec.ranks));
   TrainingCallbacks callbacks;
   callbacks.after_step = after_step;
-  if (recorded) callbacks.at_start = [&](Trainer& rank) { watch(lesson, rank); };
+  callbacks.at_start = [&](Trainer& rank) {
+    if (recorded) watch(lesson, rank);
+    if (rank0 && rank.comm().rank() == 0) rank.comm().events().listen(rank0);
+  };
   callbacks.after_backward = [&](Trainer& rank) {
     if (rank.steps() != 1 || rank.comm().rank() != 0) return;
     for (const Unit& unit : rank.model().units()) {
@@ -100,8 +93,7 @@ RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded,
     visit_weights(rank.engine().stage(),
                   [&](const Parameter&, const Tensor& full) { append(full, weights); });
   };
-  TrainingResult result = run_training(spec, callbacks);
-  run.steps = std::move(result.steps), run.ranks = std::move(result.ranks);
+  static_cast<TrainingResult&>(run) = run_training(spec, callbacks);
   return run;
 }
 
@@ -118,17 +110,17 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
   return std::sqrt(difference / norm);
 }
 
-int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks) {
-  const auto row = log.rows().find({collective, purpose});
-  return row == log.rows().end() ? 0 : row->second.sent_bytes_times_n / ranks;
+int64_t sent_bytes(const RankReport& rank, Collective collective, Purpose purpose) {
+  const auto row = rank.log.rows().find({collective, purpose});
+  return row == rank.log.rows().end() ? 0 : row->second.sent_bytes();
 }
 
-int64_t sent_for_states(const CommunicationLog& log, int ranks) {
-  int64_t times_n = 0;
-  for (const auto& [call, traffic] : log.rows())
+int64_t sent_for_states(const RankReport& rank) {
+  int64_t sent = 0;
+  for (const auto& [call, traffic] : rank.log.rows())
     if (call.purpose == Purpose::parameter || call.purpose == Purpose::gradient)
-      times_n += traffic.sent_bytes_times_n;
-  return times_n / ranks;
+      sent += traffic.sent_bytes();
+  return sent;
 }
 
 }  // namespace zl::lesson

@@ -35,25 +35,21 @@ const Windows& text_m();
 // --seed. Change what you like; the lesson must outlive it.
 TrainingSpec training_m(Lesson& lesson, StageKind stage, int64_t layers = 2);
 
-// Rank 0's events, from its first one on. Takes the place of spec.run_ranks; the listener runs on
-// rank 0's thread.
-void listen_to_rank0(Lesson& lesson, TrainingSpec& spec, EventStream::Listener listener);
-
 // What a run did. `gradient` and `position` are rank 0's; under zero2 and zero3 the gradient is
 // empty, because no rank has it in full after backward, and under zero1 only rank 0's slice is
 // reduced.
-struct RunM {
-  std::vector<StepRecord> steps;
-  std::vector<RankReport> ranks;
+struct RunM : TrainingResult {
   std::vector<std::vector<float>> weights;  // by rank: the full parameters, as the rank has them
   std::vector<float> gradient;              // of step 1, unpadded, where rank 0 has it in full
   RunPosition position;                     // at the end
 };
 // At a rank's start: records it for --step.
 void watch(Lesson& lesson, Trainer& rank);
-// `recorded`: for --step and unit_map(). `after_step`: called on every rank.
+// `recorded`: for --step and unit_map(). `after_step`: called on every rank. `rank0`: sees rank 0's
+// events from its first step on, on rank 0's thread.
 RunM train_m(Lesson& lesson, const TrainingSpec& spec, bool recorded = false,
-             const std::function<void(Trainer&)>& after_step = {});
+             const std::function<void(Trainer&)>& after_step = {},
+             const EventStream::Listener& rank0 = {});
 
 // How many ranks have different weights: 1 if all have the same bits.
 int64_t different_weights(const RunM& run);
@@ -62,8 +58,8 @@ int64_t different_weights(const RunM& run);
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
 
 // [B] sent by one rank in calls of this kind and purpose.
-int64_t sent_bytes(const CommunicationLog& log, Collective collective, Purpose purpose, int ranks);
+int64_t sent_bytes(const RankReport& rank, Collective collective, Purpose purpose);
 // [B] sent by one rank in all calls for parameters and gradients.
-int64_t sent_for_states(const CommunicationLog& log, int ranks);
+int64_t sent_for_states(const RankReport& rank);
 
 }  // namespace zl::lesson

@@ -30,10 +30,6 @@ bool has_letters(const std::string& cell) {
          cell.find_first_not_of("#/.+~0 ") == cell.npos;
 }
 
-bool in_flight(const Snapshot& rank, const std::string& call) {
-  return std::ranges::find(rank.in_flight, call) != rank.in_flight.end();
-}
-
 // The cell of a unit, with '*' behind the letter of what is in flight. A letter has the colour of
 // its use in the bars; full is bold, nothing is dim.
 std::string painted_cell(const Row& row, const Snapshot& rank, const cli::Terminal& terminal) {
@@ -50,7 +46,7 @@ std::string painted_cell(const Row& row, const Snapshot& rank, const cli::Termin
                                                             : "1;" + color;
     text += terminal.paint(std::string(1, letter), code.c_str());
     if (i == 2) break;
-    const bool flies = in_flight(rank, unit + (i == 0 ? " parameter" : " gradient"));
+    const bool flies = rank.flies(unit + (i == 0 ? " parameter" : " gradient"));
     text += flies ? terminal.paint("*", "7") : " ";
   }
   return text;

@@ -46,7 +46,7 @@ std::optional<double> parse_number(std::string text) try {
 
 Prediction parse_prediction(const std::string& text) {
   const size_t equals = text.find('=');
-  Prediction prediction{.key = text.substr(0, equals), .value = {}};
+  Prediction prediction{text.substr(0, equals), {}};
   if (equals == std::string::npos) return prediction;
   require_input(equals > 0, "--predict ", text, ": write --predict KEY, or --predict KEY=VALUE");
   prediction.value = parse_number(text.substr(equals + 1));

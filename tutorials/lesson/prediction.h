@@ -9,7 +9,6 @@ namespace zl::lesson {
 struct Prediction {
   std::string key;              // of the number; empty: of every number
   std::optional<double> value;  // empty: ask for it
-  bool used = false;            // the lesson has a number with this key
 };
 // Reads "KEY=VALUE", "KEY" or "". Throws InputError if VALUE is not a number.
 Prediction parse_prediction(const std::string& text);

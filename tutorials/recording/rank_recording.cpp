@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "dist/communicator.h"
 #include "dist/trace/host_id.h"
 #include "tensor/error.h"
 
@@ -42,7 +43,8 @@ void RankRecorder::add_memory(int32_t event) {
   if (event > 0 && highest_total_ > std::max(total, last_total_))
     recording_.peaks.push_back({event, highest_});
   for (int s = 0; s < kSeries; ++s)
-    if (now[size_t(s)] != last_[size_t(s)]) recording_.live.push_back({event, s, now[size_t(s)]});
+    if (event == 0 || now[size_t(s)] != last_[size_t(s)])
+      recording_.live.push_back({event, s, now[size_t(s)]});
   last_ = highest_ = now;
   last_total_ = highest_total_ = total;
 }
@@ -82,7 +84,7 @@ void RankRecorder::follow_call(const Event& e, int32_t entry) {
   open_.erase(call);
 }
 
-bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& rows,
+void RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& rows,
                        const char* method) {
   if (e.kind == EventKind::allocate) note_peak();
   const bool records = is_recorded(e);
@@ -90,7 +92,7 @@ bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& 
   const bool of_call = e.kind >= EventKind::collective_begin;
   if (is_collective(e)) follow_call(e, entry);
   if (records && !keeps_) ++recording_.left_out;
-  if (entry == kLeftOut) return false;
+  if (entry == kLeftOut) return;
   if (entry == 0) {
     recording_.machine = boot_id();
     index_of("");
@@ -106,7 +108,6 @@ bool RankRecorder::see(const Event& e, const std::function<std::vector<Row>()>& 
                                .elements = of_call ? e.count : 0});
   add_memory(entry);
   if (rows) add_rows(entry, rows());
-  return true;
 }
 
 void RankRecorder::set_method_of_last(const char* method) {

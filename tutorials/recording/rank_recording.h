@@ -74,7 +74,7 @@ struct RankRecording {
   std::vector<UnitSize> units;     // of the rows, where they are units
   std::vector<Entry> events;
   std::vector<Cell> cells;  // all rows at event 0
-  std::vector<Live> live;   // all series that are not 0 at event 0
+  std::vector<Live> live;   // all series at event 0
   std::vector<Peak> peaks;
   std::vector<Call> calls;
 
@@ -93,8 +93,8 @@ class RankRecorder {
   RankRecorder(const Memory* device, const Memory* host) : device_(device), host_(host) {}
 
   // To be called with every event. Adds those that it records, with what `rows` returns and the
-  // function of the stage that the event belongs to. Returns whether one was added.
-  bool see(const Event& event, const std::function<std::vector<Row>()>& rows,
+  // function of the stage that the event belongs to.
+  void see(const Event& event, const std::function<std::vector<Row>()>& rows,
            const char* method = "");
   // Says of the event added last that `method` runs after it.
   void set_method_of_last(const char* method);

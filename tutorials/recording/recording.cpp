@@ -14,6 +14,10 @@ void follow(const Event& event, std::vector<std::string>& in_flight) {
 
 }  // namespace
 
+bool Snapshot::flies(const std::string& call) const {
+  return std::ranges::count(in_flight, call) > 0;
+}
+
 int64_t Snapshot::sent(int ranks) const {
   int64_t times_n = 0, in_groups = 0;
   for (const auto& [key, traffic] : log.rows())
@@ -77,6 +81,43 @@ int64_t Recording::peak() const {
   int64_t most = 0;
   for (const Rank& rank : ranks_)
     for (const Snapshot& shown : rank.shown) most = std::max(most, shown.ledger.peak_total());
+  return most;
+}
+
+std::vector<std::string> unit_map(const Recording& recording, Drawn what) {
+  const auto letter = [what](const Snapshot& event, const Row& row) {
+    if (what != Drawn::in_flight)
+      return std::string_view("/.").find(row.second[size_t(what)]) == std::string::npos ? '#' : '.';
+    return event.flies(row.first + " gradient")    ? 'G'
+           : event.flies(row.first + " parameter") ? 'P'
+                                                   : '.';
+  };
+  std::vector<std::string> lines{""};
+  std::string phase;
+  for (int64_t e = 0; e < recording.events(); ++e) {
+    const Snapshot& event = *recording.at(e)[0];
+    const bool passes = event.phase.ends_with("ward");
+    if (event.kind != EventKind::unit || (what != Drawn::in_flight && !passes)) continue;
+    if (lines.size() == 1)
+      for (const Row& row : event.rows)
+        lines.push_back(("  " + row.first + "       ").substr(0, 9));
+    if (std::exchange(phase, event.phase) != event.phase) {
+      const size_t width = std::max(lines[0].size(), lines[1].size());
+      for (std::string& line : lines) line.resize(width, ' ');
+      lines[0] += "|" + phase;
+      for (size_t u = 1; u < lines.size(); ++u) lines[u] += '|';
+    }
+    for (size_t u = 1; u < lines.size(); ++u) lines[u] += letter(event, event.rows[u - 1]);
+  }
+  return lines;
+}
+
+int64_t most_at_once(const std::vector<std::string>& map) {
+  int64_t most = 0;
+  for (size_t column = 9; column < map[1].size(); ++column)
+    most = std::max(most, std::ranges::count_if(map.begin() + 1, map.end(), [&](const auto& line) {
+                      return std::string_view("#GP").find(line[column]) != std::string_view::npos;
+                    }));
   return most;
 }
 

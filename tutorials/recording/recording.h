@@ -26,6 +26,7 @@ struct Snapshot {
   CommunicationLog log;
   std::vector<Row> rows;
 
+  bool flies(const std::string& call) const;
   int64_t sent(int ranks) const;  // [B] so far
   std::string text() const;       // "backward h.1   all_gather 'h.1 parameter'"
 };
@@ -61,5 +62,18 @@ class Recording {
   };
   std::vector<Rank> ranks_;
 };
+
+// Where the letter of a parameter and of a gradient is in a row of holdings() of stage_reader.h; or
+// the calls.
+enum class Drawn { parameter = 0, gradient = 2, in_flight };
+
+// When rank 0 holds the full tensor of each unit: '#' full, '.' a shard or nothing. Or which of its
+// calls are in flight: 'G' for the gradient of a unit, 'P' for its parameters, '.' none. A row per
+// unit below a line of phases, a column per event of a unit; those of full tensors in forward and
+// backward only. In all lines '|' is where a phase begins.
+std::vector<std::string> unit_map(const Recording& recording, Drawn what);
+
+// The most units of a map that are full, or in flight, at one event.
+int64_t most_at_once(const std::vector<std::string>& map);
 
 }  // namespace zl::recording

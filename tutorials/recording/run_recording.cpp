@@ -47,8 +47,7 @@ void StepRecorder::begin_step() {
   micro_batch_ = 0;
   const Stage& stage = training_.engine().stage();
   const std::vector<Unit>& units = training_.model().units();
-  std::tie(view_, follow_) = followed_holdings(stage, units);
-  functions_.emplace(training_.spec().engine.stage, stage, units);
+  reader_.emplace(training_.spec().engine.stage, stage, units);
   recorder_.emplace(&training_.memory(), &training_.host());
   RankRecording& recording = recorder_->recording();
   recording.step = step_;
@@ -68,11 +67,11 @@ bool StepRecorder::keeps_micro_batch() const {
 }
 
 void StepRecorder::record(const Event& event) {
-  follow_(event);
-  const char* method = functions_->at(event);
-  if (functions_->resharded()) recorder_->set_method_of_last("reshard");
+  const char* method = reader_->at(event);
+  if (reader_->resharded()) recorder_->set_method_of_last("reshard");
   if (int64_t(recorder_->recording().events.size()) == kMostRecordedEvents) recorder_->keep(false);
-  recorder_->see(event, view_.rows, method);
+  recorder_->see(
+      event, [this] { return reader_->rows(); }, method);
 }
 
 void StepRecorder::after_step() {

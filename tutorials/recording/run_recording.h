@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "stages/train/trainer.h"
-#include "tutorials/recording/holdings.h"
-#include "tutorials/recording/stage_functions.h"
+#include "tutorials/recording/stage_reader.h"
 #include "tutorials/recording/step_json.h"
 
 namespace zl::recording {
@@ -45,9 +44,7 @@ class StepRecorder {
   bool records_ = false;
   int64_t step_ = 0, updates_ = 0, micro_batch_ = 0;  // from 1, when it began, from 1
   int64_t of_first_ = 0;                              // events of the first micro-batch
-  View view_;
-  std::function<void(const Event&)> follow_;
-  std::optional<StageFunctions> functions_;
+  std::optional<StageReader> reader_;
   std::optional<RankRecorder> recorder_;
 };
 

@@ -66,15 +66,13 @@ Json list_of(const auto& all, const Shape& shape, const auto& as_json) {
 }
 
 Json memory_json(const RankRecording& r, const Shape& shape) {
-  std::vector<RankRecording::Live> all;  // first the series that are 0 at event 0
-  for (const int s : shape.series)
-    if (std::ranges::none_of(r.live, [&](const auto& l) { return l.event == 0 && l.series == s; }))
-      all.push_back({0, s, 0});
-  all.insert(all.end(), r.live.begin(), r.live.end());
-  return list_of(all, shape, [&](const auto& live) {
-    const auto position = std::ranges::find(shape.series, live.series) - shape.series.begin();
-    return Json{live.event, position, live.bytes};
-  });
+  Json list = Json::array();
+  for (const auto& live : r.live) {
+    const auto series = std::ranges::find(shape.series, live.series);
+    if (size_t(live.event) < shape.events && series != shape.series.end())
+      list.push_back({live.event, series - shape.series.begin(), live.bytes});
+  }
+  return list;
 }
 
 Json peaks_json(const RankRecording& r, const Shape& shape) {

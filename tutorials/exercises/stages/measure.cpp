@@ -8,7 +8,7 @@
 #include "tensor/kernels.h"
 #include "tutorials/exercises/stages/watched_stage.h"
 #include "tutorials/lesson/stepper.h"
-#include "tutorials/recording/holdings.h"
+#include "tutorials/recording/stage_reader.h"
 
 namespace zl::exercises {
 namespace {
