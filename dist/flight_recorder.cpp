@@ -279,24 +279,19 @@ uint64_t waits_for(const Waits& waits, size_t rank) {
   return others;
 }
 
-// Of the ranks that cannot go on, those of a circle are waited for by others that cannot.
+// The first rank that waits for itself, through another one.
 std::string circle_text(const Waits& waits) {
-  uint64_t stuck = ~uint64_t(0) >> (64 - waits.size());
-  for (uint64_t before = 0; before != stuck;) {
-    before = stuck;
-    uint64_t wanted = 0;
-    for (size_t r = 0; r < waits.size(); ++r) {
-      const uint64_t others = stuck >> r & 1 ? waits_for(waits, r) & stuck : 0;
-      if (!others) stuck &= ~(uint64_t(1) << r);
-      wanted |= others;
-    }
-    stuck &= wanted;
-  }
-  if (!stuck) return "";
-  const auto rank = size_t(std::countr_zero(stuck)),
-             other = size_t(std::countr_zero(waits_for(waits, rank) & stuck));
-  return str("rank ", rank, " waits in ", describe(*waits[rank]), " while rank ", other,
-             " waits in ", describe(*waits[other]), "; neither can go on");
+  std::vector<uint64_t> all;  // by rank: those for which it waits, also through others
+  for (size_t r = 0; r < waits.size(); ++r) all.push_back(waits_for(waits, r));
+  for (size_t via = 0; via < waits.size(); ++via)
+    for (uint64_t& ranks : all)
+      if (ranks >> via & 1) ranks |= all[via];
+  for (size_t rank = 0; rank < waits.size(); ++rank)
+    for (size_t other = 0; other < waits.size(); ++other)
+      if (waits_for(waits, rank) >> other & all[other] >> rank & 1)
+        return str("rank ", rank, " waits in ", describe(*waits[rank]), " while rank ", other,
+                   " waits in ", describe(*waits[other]), "; neither can go on");
+  return "";
 }
 
 }  // namespace

@@ -97,11 +97,8 @@ void Stage::initialize(UnitState& u) {
   kernel::fill(0, u.kept_parameter());  // padding
   u.visit_weights(shard_group().rank(), [&](const Partition::Piece& piece, const Tensor& values) {
     const Parameter& p = *piece.parameter;
-    if (p.initial_deviation == 0)
-      kernel::fill(p.initial_mean, values);
-    else
-      kernel::normal({options_.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation},
-                     piece.first, values);
+    kernel::normal({options_.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, piece.first,
+                   values);
   });
 }
 

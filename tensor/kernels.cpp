@@ -86,6 +86,7 @@ void require_loss(const char* what, const Tensor& logits, const Tensor& targets,
 void fill(double value, const Tensor& out) { recorded("fill", out, 0, {&out}).fill(value, out); }
 
 void normal(const NormalStream& s, int64_t first, const Tensor& out) {
+  if (s.deviation == 0) return fill(s.mean, out);
   recorded("normal", out, 0, {&out}).normal(s.seed, s.stream, first, s.mean, s.deviation, out);
 }
 

@@ -58,16 +58,6 @@ const std::vector<Contribution>& Rendezvous::enter(int rank, Contribution contri
   return contributions_;
 }
 
-std::vector<std::string> Rendezvous::all_gather_object(int rank, const Call& call,
-                                                       const std::string& text,
-                                                       const EventStream& events) {
-  const auto& contributions = enter(rank, {.call = call, .text = &text}, events);
-  const std::shared_ptr<void> leaves(nullptr, [&](void*) { leave(rank); });  // at the end
-  std::vector<std::string> all;
-  for (const Contribution& of_rank : contributions) all.push_back(*of_rank.text);
-  return all;
-}
-
 const std::vector<SharedEvent>& Rendezvous::leave(int rank, SharedEvent moved) noexcept {
   moved_[size_t(rank)] = std::move(moved);
   departures_.opens(departures_.arrive(), spins_);
@@ -318,7 +308,12 @@ class ThreadCommunicator final : public Communicator {
   Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
   std::vector<std::string> do_all_gather_object(const std::string& text,
                                                 const Call& call) override {
-    return rendezvous_.all_gather_object(rank(), call, text, events());
+    const auto& of_ranks = rendezvous_.enter(rank(), {.call = call, .text = &text}, events());
+    // At the end, also if there is no memory for the texts.
+    const std::shared_ptr<void> leaves(nullptr, [&](void*) { rendezvous_.leave(rank()); });
+    std::vector<std::string> all;
+    for (const Contribution& of_rank : of_ranks) all.push_back(*of_rank.text);
+    return all;
   }
 
   Rendezvous& rendezvous_;  // of these ranks

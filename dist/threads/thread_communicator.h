@@ -143,9 +143,6 @@ class Rendezvous {
   // be followed by it.
   const std::vector<SharedEvent>& leave(int rank, SharedEvent moved = {}) noexcept;
 
-  std::vector<std::string> all_gather_object(int rank, const Call& call, const std::string& text,
-                                             const EventStream& events);
-
   // Matches the entry with the other side's if that is there, else leaves it in the queue.
   // Throws CommunicationError.
   void post(QueueEntry& entry, const EventStream& events);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 #include <span>
 
 #include "stages/schedule/step_schedule.h"
@@ -15,12 +16,8 @@ namespace {
 
 // The 2-norm of a - factor * b, in double.
 double distance(std::span<const float> a, std::span<const float> b, double factor = 1) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double d = double(a[i]) - factor * double(b[i]);
-    sum += d * d;
-  }
-  return std::sqrt(sum);
+  const auto square = [=](double x, double y) { return (x - factor * y) * (x - factor * y); };
+  return std::sqrt(std::inner_product(a.begin(), a.end(), b.begin(), 0.0, std::plus(), square));
 }
 
 double norm(std::span<const float> values) { return distance(values, values, 0); }
@@ -123,7 +120,8 @@ std::string list(const std::vector<std::string>& names) {
 std::string shards_taken(const GradientCase& c, const FlatValues& mean,
                          const std::vector<FlatValues>& shards) {
   const int N = c.layout.ranks();
-  std::vector<std::string> right, others;
+  uint64_t right = 0;
+  std::vector<std::string> others;
   bool all_first = true;
   for (int r = 0; r < N; ++r) {
     const FlatValues own = gradient_with(c, {"", [=](int, int of, int) { return of == r; }});
@@ -134,15 +132,15 @@ std::string shards_taken(const GradientCase& c, const FlatValues& mean,
     int taken = 0;
     while (taken < N && !takes(taken)) ++taken;
     if (taken == r)
-      right.push_back(str(r));
+      right |= uint64_t(1) << r;
     else if (taken < N)
       others.push_back(str("rank ", r, " takes the shard of rank ", taken));
     all_first = all_first && taken == 0;
   }
-  if (others.empty() || (right.empty() && int(others.size()) < N)) return "";
+  if (others.empty() || (!right && int(others.size()) < N)) return "";
   if (all_first) return "right on rank 0 only: every rank takes the first shard";
-  if (right.empty()) return list(others);
-  return str("right on rank", right.size() > 1 ? "s " : " ", list(right), " only: ", list(others));
+  if (!right) return list(others);
+  return str("right on ", ranks_text(right), " only: ", list(others));
 }
 
 // By which b must be multiplied to come nearest to a.
@@ -223,17 +221,13 @@ std::string meaning_of(const WeightsCase& c, const std::vector<FlatValues>& of_r
            "not all-gathered after the update";
   if (updated_are([](int rank, int owner) { return owner != rank; }))
     return "each rank has the new values of the other ranks, but the old ones of its local shard";
-  std::vector<std::string> changed;
+  uint64_t changed = 0;
   for (int owner = 0; owner < N; ++owner)
-    if (has(0, owner, true)) changed.push_back(str(owner));
-  const auto has_changed = [&](int, int owner) {
-    return std::ranges::count(changed, str(owner)) > 0;
-  };
-  if (!changed.empty() && updated_are(has_changed))
-    return changed == std::vector<std::string>{"0"}
-               ? "only the first shard has changed: every rank updates the shard of rank 0"
-               : str("only the shards of ranks ", list(changed), " have changed: not every rank ",
-                     "updates its own");
+    if (has(0, owner, true)) changed |= uint64_t(1) << owner;
+  if (changed && updated_are([=](int, int owner) { return changed >> owner & 1; }))
+    return changed == 1 ? "only the first shard has changed: every rank updates the shard of rank 0"
+                        : str("only the shards of ", ranks_text(changed),
+                              " have changed: not every rank updates its own");
   if (!std::ranges::all_of(of_ranks, [&](const FlatValues& weights) {
         return near(weights, of_ranks[0], c.tolerance);
       }))
@@ -252,12 +246,15 @@ Diagnosis diagnose_gradient(const GradientCase& c, const std::vector<FlatValues>
   for (int r = 0; r < c.layout.ranks() && !meaning.empty(); ++r) {
     const FlatValues right = c.layout.shards(mean, r);
     const double typical = norm(right) / std::sqrt(double(right.size()));
-    for (size_t i = 0; i < right.size(); ++i) {
-      const double is = double(shards[size_t(r)][i]), must = double(right[i]);
-      if (!(std::abs(is - must) <= 10 * c.tolerance * (std::abs(must) + typical)))
-        return {meaning, str("the gradient of ", c.layout.text(c.layout.position(r, int64_t(i))),
-                             " on rank ", r, compared(is, must))};
-    }
+    size_t i = 0;
+    for (const FlatLayout::UnitRange& u : c.layout.units())
+      for (int64_t at = 0; at < u.partition.shard(); ++at, ++i) {
+        const double is = double(shards[size_t(r)][i]), must = double(right[i]);
+        if (!(std::abs(is - must) <= 10 * c.tolerance * (std::abs(must) + typical)))
+          return {meaning,
+                  str("the gradient of ", c.layout.text(u.begin + r * u.partition.shard() + at),
+                      " on rank ", r, compared(is, must))};
+      }
   }
   return {};
 }
@@ -310,8 +307,7 @@ Diagnosis diagnose_stage(const TrainingSpec& spec) {
     if (gradients[size_t(r)] != layout.shards(right.gradient, r))
       return diagnose_gradient({layout, alone, o.precision == Dtype::bf16 ? 2e-2 : 1e-4},
                                gradients);
-  const FlatValues after = plain.weights();
-  return diagnose_weights({layout, before, after}, weights);
+  return diagnose_weights({layout, before, plain.weights()}, weights);
 }
 
 }  // namespace zl

@@ -120,8 +120,6 @@ PlainTraining::PlainTraining(const TrainingSpec& spec)
       const Tensor values = stored.slice(piece.at, p.shape);
       if (spec.weights)
         kernel::upload_floats(spec.weights(p), values);
-      else if (p.initial_deviation == 0)
-        kernel::fill(p.initial_mean, values);
       else
         kernel::normal({spec.engine.seed, fnv1a(p.name), p.initial_mean, p.initial_deviation}, 0,
                        values);

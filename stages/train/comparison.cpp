@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "stages/predict/dry_run.h"
 
@@ -17,14 +18,11 @@ bool same_bits(const StageOutcome& a, const StageOutcome& b) {
          });
 }
 
+// NaN if one of the differences is.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double largest = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const double difference = std::abs(double(a[i]) - double(b[i]));
-    if (std::isnan(difference)) return difference;
-    largest = std::max(largest, difference);
-  }
-  return largest;
+  const auto larger = [](double x, double y) { return y > x || std::isnan(y) ? y : x; };
+  const auto difference = [](double x, double y) { return std::abs(x - y); };
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0, larger, difference);
 }
 
 double median_seconds(const std::vector<StepRecord>& steps) {
@@ -104,36 +102,29 @@ void measure(const TrainingSpec& spec, const TrainingResult& result, bool by_for
 StageOutcome run_stage(const TrainingSpec& spec, const FlatLayout& layout,
                        const TrainingCallbacks& callbacks, bool by_formulas, bool keep_gradient) {
   StageOutcome outcome{.stage = spec.engine.stage};
-  std::vector<FlatValues> shards(size_t(spec.ranks));
   TrainingCallbacks all = callbacks;
   all.after_backward = [&](Trainer& t) {
     if (callbacks.after_backward) callbacks.after_backward(t);
-    if (keep_gradient && t.steps() == 1 && t.engine().is_gradient_accumulation_boundary())
-      shards[size_t(t.comm().rank())] = gradient_shards(t);
+    if (!keep_gradient || t.steps() != 1 || !t.engine().is_gradient_accumulation_boundary()) return;
+    const std::vector<FlatValues> shards = of_all_ranks(t.comm(), gradient_shards(t));
+    if (t.comm().rank() == 0) outcome.gradient = layout.full(shards);
   };
   all.at_end = [&](Trainer& t) {
     if (callbacks.at_end) callbacks.at_end(t);
     std::vector<float> weights = collect_weights(t);
     const bool quantizes_weights = outcome.stage == StageKind("zero3_qwz");
     const double part = quantizes_weights ? weights_part_of_bound(t) : 0;
-    if (keep_gradient && spec.run_ranks) {  // ranks may be in other processes
-      auto of_ranks = of_all_ranks(t.comm(), shards[size_t(t.comm().rank())]);
-      if (t.comm().rank() == 0) shards = std::move(of_ranks);
-    }
     if (t.comm().rank() != 0) return;
     outcome.weights = std::move(weights);
     if (quantizes_weights) outcome.weights_part_of_bound = part;
   };
   try {
     const TrainingResult result = run_training(spec, all);
-    if (result.ranks.empty()) return outcome;
-    measure(spec, result, by_formulas, outcome);
-    if (!shards[0].empty()) outcome.gradient = layout.full(shards);
+    if (!result.ranks.empty()) measure(spec, result, by_formulas, outcome);
+    return outcome;
   } catch (const OutOfMemory& e) {
-    outcome.out_of_memory = e;
-    outcome.weights.clear();
+    return {.stage = spec.engine.stage, .out_of_memory = e};
   }
-  return outcome;
 }
 
 void judge_gradients(const TrainingSpec& spec, const FlatLayout& layout,

@@ -158,7 +158,7 @@ void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Comm
 void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
                 TrainingResult& result) {
   if (spec.device == DeviceKind::cuda) annotate_for_profilers(comm.events());
-  const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
+  RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends{};
   // Opening a GPU and loading kernels may take longer than a call's deadline. all_gather_object has
   // none, so ranks wait for each other here.
   if (spec.backends && !spec.reference) (void)comm.all_gather_object("", "opening GPUs");
@@ -166,11 +166,10 @@ void train_rank(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Co
                 {.limit = spec.device_memory, .poison = spec.poison});
   Memory host({DeviceKind::cpu}, backends.host ? *backends.host : cpu_backend(), comm.events(),
               {.limit = spec.host_memory, .poison = spec.poison, .pool = Pool::host});
-  std::unique_ptr<Backend> file;
   std::optional<Memory> disk;
   if (needs_disk(spec.engine)) {
-    if (!backends.disk) file = make_disk_backend(spec.engine.nvme_path);
-    disk.emplace(Device{DeviceKind::cpu}, file ? *file : *backends.disk, comm.events(),
+    if (!backends.disk) backends.disk = make_disk_backend(spec.engine.nvme_path);
+    disk.emplace(Device{DeviceKind::cpu}, *backends.disk, comm.events(),
                  MemoryOptions{.pool = Pool::disk});
   }
   train_in(spec, callbacks, comm, {memory, &host, disk ? &*disk : nullptr}, result);

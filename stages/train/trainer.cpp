@@ -144,18 +144,18 @@ double Trainer::evaluate() {
 }
 
 RankReport report(Trainer& trainer, int64_t init_peak_total) {
-  RankReport report{trainer.memory().ledger(), trainer.host().ledger(), {}, init_peak_total};
-  if (trainer.disk()) report.disk = trainer.disk()->ledger();
-  report.log = trainer.comm().log();
-  report.moves = trainer.comm().events().moves();
-  return report;
+  return {.rest = trainer.memory().ledger(),
+          .host = trainer.host().ledger(),
+          .disk = trainer.disk() ? trainer.disk()->ledger() : MemoryLedger(),
+          .init_peak_total = init_peak_total,
+          .log = trainer.comm().log(),
+          .moves = trainer.comm().events().moves()};
 }
 
 int64_t begin_counting(Trainer& trainer) {
   const int64_t init_peak = trainer.memory().ledger().peak_total();
-  trainer.memory().ledger().reset_peak();
-  trainer.host().ledger().reset_peak();
-  if (trainer.disk()) trainer.disk()->ledger().reset_peak();
+  for (Memory* memory : {&trainer.memory(), &trainer.host(), trainer.disk()})
+    if (memory) memory->ledger().reset_peak();
   trainer.comm().log().clear();
   trainer.comm().events().moves() = {};
   return init_peak;

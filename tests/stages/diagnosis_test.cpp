@@ -59,7 +59,7 @@ TEST_CASE("a right gradient has no diagnosis, and one element that differs has o
   const Gradients g;
   std::vector<FlatValues> shards = g.shards(g.right());
   CHECK_FALSE(g.diagnose(shards).found());
-  const int64_t position = g.layout.position(1, 5);
+  const int64_t position = g.layout.units()[0].partition.shard() + 5;
   shards[1][5] += 40;
   const Diagnosis d = g.diagnose(shards);
   CHECK_THAT(d.meaning, StartsWith("in root only: ") || StartsWith("right on ranks 0 and 2 only"));
