@@ -104,9 +104,12 @@ std::string plain_json(std::string_view original, const std::string& name, Place
     throw InputError(wrong_word(text, name, e.byte, ": this is no JSON: ", kRules));
   } catch (const json::out_of_range& e) {
     const std::string said = e.what();  // "[json.exception.…] number overflow parsing '1e999'"
-    const size_t number = said.find('\'') + 1;
-    const size_t end = text.find(said.substr(number, said.size() - 1 - number)) + 2;
-    throw InputError(wrong_word(text, name, end, ": a number is out of range: "));
+    const size_t first = said.find('\'') + 1;
+    const std::string number = said.substr(first, said.size() - 1 - first);
+    const auto is_mark = [&](size_t i) { return kMarks.find(text[i]) != std::string_view::npos; };
+    size_t at = text.find(number);  // not one in a string
+    while (!is_mark(at - 1) || !is_mark(at + number.size())) at = text.find(number, at + 1);
+    throw InputError(wrong_word(text, name, at + 2, ": a number is out of range: "));
   }
 }
 

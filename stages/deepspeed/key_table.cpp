@@ -38,10 +38,11 @@ const char* type_name(const Betas&) { return "an array of two numbers from 0 to 
 // Whether the value has the type; then it is in `to`.
 template <class T>
 bool get(json v, T& to) try {
+  constexpr double most = std::is_unsigned_v<T> ? 0x1p64 : 0x1p63;
   if (std::is_same_v<T, bool> && v == "true") v = true;  // in quotes, as in DeepSpeed
   // As in --set zerolab.no_weight_decay=*bias.
   if (std::is_same_v<T, Strings> && v.is_string()) v = json::array({v});
-  if (std::is_integral_v<T> && v.is_number_float() && std::abs(double(v)) >= 0x1p63) return false;
+  if (std::is_integral_v<T> && v.is_number_float() && std::abs(double(v)) >= most) return false;
   if (std::is_same_v<T, int64_t> && v.is_number_unsigned() && uint64_t(v) > INT64_MAX) return false;
   to = v.get<T>();
   if constexpr (std::is_same_v<T, std::string>) return to.find('\0') == to.npos;
@@ -100,12 +101,14 @@ template <class T>
 ConfigMember one_of(T& member, const Choices<T>& choices, bool any_case = false) {
   const auto store = [=, &member](Text text) {
     const std::string word = any_case ? lower_case(text_of(text)) : text_of(text);
+    std::vector<std::string> names;
     std::string list;
     for (const auto& [name, value] : choices) {
       if (word == (any_case ? lower_case(name) : name)) return member = value, std::string();
-      list += str(list.empty() ? "one of \"" : ", \"", name, "\"");
+      list += str(list.empty() ? "one of \"" : ", \"", names.emplace_back(name), "\"");
     }
-    return list;
+    const std::string nearest = nearest_name(word, names);
+    return nearest.empty() ? list : str(list, " (did you mean \"", nearest, "\"?)");
   };
   const auto show = [=, &member] {
     for (const auto& [name, value] : choices)
@@ -172,7 +175,9 @@ void add_update(Keys& all, Config& c) {
        {"gradient_accumulation_steps", at(c.accumulation, 1, 1 << 20)},
        {"gradient_clipping", at(c.gradient_clipping, 0), "1.0"},
        {"communication_data_type", type_of(c.communication_data_type, c), "",
-        must(!c.reproducible || sent == Dtype::f32, fp32)}});
+        must(!c.reproducible || sent == Dtype::f32, fp32) |
+            must(!c.communication_data_type || c.stage != StageKind("zero3_qgz"),
+                 "leave it out: zero3_qgz sends its gradients in 4 bits")}});
   add(all, "data_types",
       {{"grad_accum_dtype", type_of(c.grad_accum_dtype, c), "",
         must(!c.reproducible || sums == Dtype::f32, fp32) |

@@ -47,18 +47,23 @@ const struct {
      "zero_allow_untested_optimizer=true managed_gradient_accumulation=true zero_optimization. "
      "allgather_partitions=true reduce_scatter=true contiguous_gradients=true "
      "compute_grad_norm=true ignore_unused_parameters=true load_from_fp32_weights=true "
-     "parameter_alignment=true zero_optimization.offload_optimizer. pin_memory=true "
-     "zero_optimization.offload_param. pin_memory=true activation_checkpointing. "
-     "partition_activations=false . prescale_gradients=false gradient_predivide_factor=1 "
+     "parameter_alignment=true activation_checkpointing. partition_activations=false "
      "zero_optimization.offload_optimizer. ratio=1"},
+    {noted, "host memory is pinned where there is a GPU, and pageable elsewhere",
+     "zero_optimization.offload_optimizer. pin_memory=true zero_optimization.offload_param. "
+     "pin_memory=true"},
+    {noted, "gradients are added, then divided by the number of ranks; only rounding differs",
+     "prescale_gradients gradient_predivide_factor=1"},
     {noted, "--trace FILE has the time of each phase and collective",
      "wall_clock_breakdown comms_logger. enabled verbose prof_all=true prof_ops debug"},
     {noted, "progress says how a run goes", "steps_per_print"},
     {noted, "--out always writes full weights, in fp32",
      "zero_optimization. stage3_gather_16bit_weights_on_model_save "
      "stage3_gather_fp16_weights_on_model_save"},
+    {refused, "gradients are averaged; write \"mean\", and multiply the learning rate or clip",
+     "gradient_allreduce_op=mean"},
     {refused, kAlways,
-     "gradient_allreduce_op=mean tensor_parallel. autotp_size=0 tensor_parallel.tp. tp_size=1 . "
+     "tensor_parallel. autotp_size=0 tensor_parallel.tp. tp_size=1 . "
      "sequence_parallel_size=1 data_efficiency. enabled=false optimizer.params. amsgrad=false "
      "maximize=false fp16. fp16_master_weights_and_grads=false bf16. "
      "bf16_master_weights_and_grads=false bf16_optimizer_states=false optimizer.params. "
@@ -98,7 +103,10 @@ std::vector<ConfigKey> keys_without_effect() {
         block = word.substr(0, word.size() - 1);
       else
         all.push_back({.key = word.substr(0, end),
-                       .unused = {why == kAlways ? why + always : why, is_refused},
+                       .unused = {why != kAlways ? why
+                                  : is_refused   ? why + always + "; leave it out"
+                                                 : why + always,
+                                  is_refused},
                        .block = block,
                        .always = always});
     }

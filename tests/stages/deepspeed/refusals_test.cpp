@@ -171,6 +171,8 @@ TEST_CASE("offload that cannot be had is refused, and what it does not use is no
                "has no effect: it is for the device nvme"));
   const std::string quantized = ".stage=3; .offload_param.device=cpu; .zero_quantized_weights=true";
   CHECK((!with(quantized).ok() && said(quantized, "quantizes its parameter shard")));
+  CHECK(says(with(".stage=3; .zero_quantized_gradients=true; communication_data_type=fp32"),
+             "--set communication_data_type", "zero3_qgz sends its gradients in 4 bits"));
 }
 
 TEST_CASE("what contradicts overlap, activation checkpointing or reproducible sums has a finding",

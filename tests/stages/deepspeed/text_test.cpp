@@ -146,7 +146,7 @@ TEST_CASE("numbers that are not JSON are named", "[stages]") {
     CHECK(refused("{\"a\": " + value + "}", ":1: this is no JSON: \"" + value));
   for (const std::string& value :
        {std::string("1e400"), std::string("-1e400"), std::string(400, '1')})
-    CHECK(refused("{\"b\": 1,\n\"a\": " + value + "\n}",
+    CHECK(refused("{\"b\": \"is " + value + "\",\n\"a\": " + value + "\n}",
                   "ds.json:2: a number is out of range: \"" + value.substr(0, 9)));
 }
 
