@@ -123,12 +123,12 @@ Work Communicator::barrier(CallName name) {
 
 Work Communicator::send(const Tensor& from, int to_rank, CallName name) {
   const Call call = begin({.kind = Collective::send, .peer = to_rank}, from, name);
-  return end(call, do_send(from, call));
+  return end(call, do_point_to_point(from, call));
 }
 
 Work Communicator::receive(const Tensor& to, int from_rank, CallName name) {
   const Call call = begin({.kind = Collective::receive, .peer = from_rank}, to, name);
-  return end(call, do_receive(to, call));
+  return end(call, do_point_to_point(to, call));
 }
 
 std::vector<std::string> Communicator::all_gather_object(const std::string& text,
@@ -173,7 +173,7 @@ std::unique_ptr<Communicator> Communicator::split(const std::vector<int>& color_
   return do_split(split);
 }
 
-Work Communicator::do_send(const Tensor&, const Call& call) {
+Work Communicator::do_point_to_point(const Tensor&, const Call& call) {
   throw std::invalid_argument(
       str(zl::name(call.kind), " '", call.name,
           "': ranks that are processes have collectives only; use ranks as threads"));

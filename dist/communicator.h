@@ -177,9 +177,8 @@ class Communicator {
   virtual Work do_broadcast(const Tensor& inout, const Call& call) = 0;
   virtual Work do_all_to_all(const Tensor& from, const Tensor& to, const Call& call) = 0;
   virtual Work do_barrier(const Call& call) = 0;
-  // By default there is none: both throw std::invalid_argument.
-  virtual Work do_send(const Tensor& from, const Call& call);
-  virtual Work do_receive(const Tensor& to, const Call& call) { return do_send(to, call); }
+  // A send from `tensor` or a receive into it. By default there is none: std::invalid_argument.
+  virtual Work do_point_to_point(const Tensor& tensor, const Call& call);
   virtual std::vector<std::string> do_all_gather_object(const std::string& text,
                                                         const Call& call) = 0;
   // First compares `split.call` with that of the other ranks.

@@ -190,7 +190,6 @@ class Backend {
 
   virtual void add(const Tensor& a, const Tensor& b, const Tensor& y);  // y may be a
   virtual void accumulate(const Tensor& from, const Tensor& into);      // casts if the types differ
-  virtual void divide(double divisor, const Tensor& x);  // in place, in the compute type
 
   // ---- gelu.cpp
 

@@ -95,10 +95,6 @@ void add(const Tensor& a, const Tensor& b, const Tensor& y) {
   recorded("add", y, y.numel(), {&a, &b, &y}).add(a, b, y);
 }
 
-void divide(double divisor, const Tensor& x) {
-  recorded("divide", x, x.numel(), {&x}).divide(divisor, x);
-}
-
 // Operations per element: a cubic polynomial for tanh's argument, an exponential, a division.
 constexpr int64_t kGeluOperations = 14;
 

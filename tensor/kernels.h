@@ -55,14 +55,12 @@ class Download {
 Download start_download(const Tensor& from);
 // The value of a scalar; 0 on meta.
 double read(const Tensor& scalar);
-// Elements [first, first + numel) of the normal stream.
+// Elements [first, first + numel) of the normal stream; with deviation 0 it is fill(mean).
 void normal(const NormalStream& stream, int64_t first, const Tensor& out);
 
 void add(const Tensor& a, const Tensor& b, const Tensor& y);  // y = a + b; y may be a
 // into += from. A tensor of another memory is copied into workspace first.
 void accumulate(const Tensor& from, const Tensor& into);
-// x /= divisor, each element rounded once.
-void divide(double divisor, const Tensor& x);
 // tanh form, Hendrycks & Gimpel 2016 (arXiv:1606.08415)
 void gelu(const Tensor& x, const Tensor& y);
 void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write);

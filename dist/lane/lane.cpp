@@ -158,8 +158,7 @@ class LaneCommunicator final : public Communicator {
     return issue(call, from, to);
   }
   Work do_barrier(const Call& call) override { return issue(call); }
-  Work do_send(const Tensor& from, const Call& call) override { return issue(call, from); }
-  Work do_receive(const Tensor& to, const Call& call) override { return issue(call, to); }
+  Work do_point_to_point(const Tensor& t, const Call& call) override { return issue(call, t); }
   std::vector<std::string> do_all_gather_object(const std::string& text,
                                                 const Call& call) override {
     std::vector<std::string> all;

@@ -66,8 +66,7 @@ class MetaCommunicator final : public Communicator {
     return issue(call);
   }
   Work do_barrier(const Call& call) override { return issue(call); }
-  Work do_send(const Tensor&, const Call& call) override { return issue(call); }
-  Work do_receive(const Tensor&, const Call& call) override { return issue(call); }
+  Work do_point_to_point(const Tensor&, const Call& call) override { return issue(call); }
   std::vector<std::string> do_all_gather_object(const std::string& text, const Call&) override {
     return std::vector(size_t(size()), text);
   }

@@ -276,7 +276,7 @@ class ThreadCommunicator final : public Communicator {
     return std::make_unique<ThreadCommunicator>(*this, split);
   }
 
-  Work point_to_point(const Tensor& tensor, const Call& call) {
+  Work do_point_to_point(const Tensor& tensor, const Call& call) override {
     (void)address_of(tensor, call);
     const auto give_up = [&rendezvous = rendezvous_](QueueEntry* entry) {
       rendezvous.withdraw(*entry);
@@ -304,8 +304,6 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  Work do_send(const Tensor& from, const Call& call) override { return point_to_point(from, call); }
-  Work do_receive(const Tensor& to, const Call& call) override { return point_to_point(to, call); }
   std::vector<std::string> do_all_gather_object(const std::string& text,
                                                 const Call& call) override {
     const auto& of_ranks = rendezvous_.enter(rank(), {.call = call, .text = &text}, events());

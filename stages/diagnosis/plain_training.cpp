@@ -8,6 +8,7 @@
 
 #include "optim/clip.h"
 #include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 #include "tensor/random.h"
 
 namespace zl {
@@ -48,15 +49,6 @@ FlatValues FlatLayout::full(const std::vector<FlatValues>& shards) const {
       values.insert(values.end(), first, first + unit.partition.shard());
     }
   return values;
-}
-
-int64_t FlatLayout::position(int rank, int64_t i) const {
-  for (const UnitRange& unit : units_) {
-    const int64_t n = unit.partition.shard();
-    if (i < n) return unit.begin + rank * n + i;
-    i -= n;
-  }
-  return size_;
 }
 
 std::string compared(double is, double must) {

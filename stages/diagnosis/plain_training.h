@@ -26,8 +26,6 @@ class FlatLayout {
   FlatValues shards(const FlatValues& full, int rank) const;
   // The full values, from the shards of all ranks.
   FlatValues full(const std::vector<FlatValues>& shards) const;
-  // The position of element i of shards(…, rank) in the flat values.
-  int64_t position(int rank, int64_t i) const;
 
   struct UnitRange {
     std::string name;

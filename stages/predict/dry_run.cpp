@@ -26,7 +26,7 @@ RankReport dry_run(const TrainingSpec& real, int rank, int64_t micro_batches,
   Memory host({DeviceKind::meta}, memory.backend(), events,
               {.limit = spec.host_memory, .pool = Pool::host});
   Memory disk({DeviceKind::meta}, memory.backend(), events, {.pool = Pool::disk});
-  Trainer trainer(spec, *comm, memory, host, &disk);
+  Trainer trainer(spec, *comm, {memory, &host, &disk});
   const int64_t init_peak = begin_counting(trainer);
   if (at_start) at_start(trainer);
   std::vector<Tensor> saved;  // what the save of a checkpoint holds

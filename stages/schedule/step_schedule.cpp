@@ -227,21 +227,17 @@ void StepSchedule::backward(Tape& tape, const Var& loss, double scale, bool last
   backward_runs_ = false;
   for (UnitState& u : units_) reshard(stage_, u);  // what was unsharded ahead and not used
   finish_reductions();
-  if (last) reduce_earlier();
-  if (last) reduce_across();
+  if (last) reduce_rest();
   events_.set_unit("");
   nonfinite_.end_micro_batch();
 }
 
-// Units whose gradient comes from earlier micro-batches of the step only.
-void StepSchedule::reduce_earlier() {
+// Units whose gradient comes from earlier micro-batches of the step only. Then what the stage adds
+// once per step, also of such units: every rank makes the same calls.
+void StepSchedule::reduce_rest() {
   for (size_t i = units_.size(); i-- > 0;)
     if (std::exchange(units_[i].reduces_with_last, false)) reduce(units_[i]);
   finish_reductions();
-}
-
-// Also units that only earlier micro-batches used: every rank makes the same calls.
-void StepSchedule::reduce_across() {
   for (size_t i = units_.size(); i-- > 0;) {
     UnitState& u = units_[i];
     events_.set_unit(u.name());

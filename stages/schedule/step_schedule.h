@@ -93,8 +93,7 @@ class StepSchedule final : public UnitObserver {
   void wait_for_reductions();
   void finish_reductions();  // reduces what is left; returns when every reduction has finished
   // With the last micro-batch: what only earlier ones used, and the stage's reduce_across().
-  void reduce_earlier();
-  void reduce_across();
+  void reduce_rest();
   void update(UnitState& u, const Update& step);
   void gather_updated();               // the bucket of updated units
   double divisor(double scale) const;  // of the sum of the step's gradients

@@ -112,7 +112,7 @@ RankReport decode_report(const std::string& bytes) {
 void train_in(const TrainingSpec& spec, const TrainingCallbacks& callbacks, Communicator& comm,
               const Memories& memories, TrainingResult& result) {
   constexpr int64_t kCheckedSteps = 2;  // mismatched calls normally show up in the first steps
-  Trainer trainer(spec, comm, memories.device, *memories.host, memories.disk);
+  Trainer trainer(spec, comm, memories);
   TrainingCheckpoints checkpoints(trainer, callbacks.saved);
   const bool reports_here = comm.rank() == 0;
   if (reports_here && checkpoints.loaded && callbacks.resumed)

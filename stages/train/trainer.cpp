@@ -38,9 +38,8 @@ TrainingSpec TrainingSpec::without_data() const {
   return spec;
 }
 
-Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host,
-                 Memory* disk)
-    : spec_(spec), comm_(comm), memories_(memory, &host, disk), model_(spec.new_model()) {
+Trainer::Trainer(const TrainingSpec& spec, Communicator& comm, const Memories& memories)
+    : spec_(spec), comm_(comm), memories_(memories), model_(spec.new_model()) {
   require_input(spec.micro_batch > 0, "a micro-batch needs at least one row, not ",
                 spec.micro_batch);
   require_input(!spec.engine.reproducible || spec.ordered(),

@@ -112,9 +112,8 @@ struct StepRecord : StepResult {
 class Trainer {
  public:
   // All must outlive it. Throws OutOfMemory, and InputError if the spec contradicts itself.
-  // `disk`: where needs_disk(spec.engine).
-  Trainer(const TrainingSpec& spec, Communicator& comm, Memory& memory, Memory& host,
-          Memory* disk = nullptr);
+  // `memories`: with a host's, and a disk's where needs_disk(spec.engine).
+  Trainer(const TrainingSpec& spec, Communicator& comm, const Memories& memories);
 
   // One optimizer step. `after_backward`: called after each micro-batch's backward pass.
   StepRecord step(const std::function<void()>& after_backward = {});

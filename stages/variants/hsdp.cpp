@@ -4,6 +4,7 @@
 #include "stages/stage.h"
 #include "stages/variants/groups.h"
 #include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 
 namespace zl {
 namespace {
@@ -32,7 +33,6 @@ class ThisStage final : Groups, public Stage {
     kernel::accumulate(local_shard(u.full_gradient), u.gradient_shard);
     u.full_gradient = {};
   }
-
   // All micro-batches are added. Divided once, by the number of all ranks.
   Work reduce_across(UnitState& u) override {
     return and_then(sum_of_replicas(u), [this, &u] {

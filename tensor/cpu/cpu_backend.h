@@ -25,7 +25,6 @@ class CpuBackend : public Backend {
   void copy(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& a, const Tensor& b, const Tensor& y) override;
   void accumulate(const Tensor& from, const Tensor& into) override;
-  void divide(double divisor, const Tensor& x) override;
   void gelu(const Tensor& x, const Tensor& y) override;
   void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) override;
   void sum_rows(const Tensor& x, const Tensor& out, const Tensor& workspace) override;

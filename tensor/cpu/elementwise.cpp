@@ -79,17 +79,6 @@ void CpuBackend::accumulate(const Tensor& from, const Tensor& into) {
   });
 }
 
-void CpuBackend::divide(double divisor, const Tensor& x) {
-  for_float_type(x.dtype(), [&]<class T>(T) {
-    T* px = x.data<T>().data();
-    const Compute<T> d = Compute<T>(divisor);
-    in_parallel(x.numel(), kGrain, [=](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) store(px[i], Compute<T>(px[i]) / d);
-    });
-  });
-}
-
 namespace {
 
 constexpr double kSqrt2OverPi = 0.7978845608028654, kCubic = 0.044715;

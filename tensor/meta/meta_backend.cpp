@@ -36,7 +36,6 @@ class MetaBackend final : public Backend {
   void normal(uint64_t, uint64_t, int64_t, double, double, const Tensor&) override {}
   void add(const Tensor&, const Tensor&, const Tensor&) override {}
   void accumulate(const Tensor&, const Tensor&) override {}
-  void divide(double, const Tensor&) override {}
   void gelu(const Tensor&, const Tensor&) override {}
   void gelu_backward(const Tensor&, const Tensor&, const Tensor&, Write) override {}
   void matmul(Factor, Factor, const Tensor&, const Tensor&, Write, const Tensor&) override {}

@@ -81,6 +81,14 @@ class OnHost final : public QuantizeKernels {
       });
     });
   }
+
+  void divide(double divisor, const Tensor& x) override {
+    if (!x.backend().holds_data()) return;
+    for_float_type(x.dtype(), [&]<class T>(T) {
+      using F = Compute<T>;
+      for (T& element : x.data<T>()) element = T(F(element) / F(divisor));
+    });
+  }
 };
 
 void require_quantized(const char* what, const Quantized& q, const Tensor& x) {
@@ -119,6 +127,11 @@ void kernel::dequantize(const Quantized& from, const Tensor& x, Write write) {
   require_quantized("dequantize", from, x);
   record("dequantize", x, from, x, 1);
   quantize_kernels(x.backend()).dequantize(from, x, write);
+}
+
+void kernel::divide(double divisor, const Tensor& x) {
+  x.memory().append_kernel("divide", x.bytes(), x.numel());
+  quantize_kernels(x.backend()).divide(divisor, x);
 }
 
 }  // namespace zl

@@ -1,4 +1,5 @@
-// Block quantisation of what is communicated, for the variants that do so (stages/variants/):
+// What the variants compute beside the model's kernels (stages/variants/): the division of a sum
+// that several calls have added, and block quantisation of what is communicated:
 // Dettmers et al. 2022 (arXiv:2110.02861), section 2.1, with linear steps. For each group of 256
 // elements of a row:
 //
@@ -31,6 +32,7 @@ class QuantizeKernels {
   virtual ~QuantizeKernels() = default;
   virtual void quantize(const Tensor& x, const Quantized& to) = 0;
   virtual void dequantize(const Quantized& from, const Tensor& x, Write write) = 0;
+  virtual void divide(double divisor, const Tensor& x) = 0;  // in place, in the compute type
 };
 // Those of the backend, or the host's. On meta they do nothing.
 QuantizeKernels& quantize_kernels(Backend& backend);
@@ -44,5 +46,7 @@ namespace zl::kernel {
 void quantize(const Tensor& x, const Quantized& to);
 // x = code * scale, or added to x.
 void dequantize(const Quantized& from, const Tensor& x, Write write = Write::set);
+// x /= divisor, each element rounded once; x of any shape and float type.
+void divide(double divisor, const Tensor& x);
 
 }  // namespace zl::kernel

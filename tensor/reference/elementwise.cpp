@@ -61,11 +61,4 @@ void Backend::accumulate(const Tensor& from, const Tensor& into) {
   });
 }
 
-void Backend::divide(double divisor, const Tensor& x) {
-  for_float_type(x.dtype(), [&]<class T>(T) {
-    using F = Compute<T>;
-    for (T& element : x.data<T>()) element = T(F(element) / F(divisor));
-  });
-}
-
 }  // namespace zl

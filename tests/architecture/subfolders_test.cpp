@@ -29,7 +29,7 @@ const std::vector<Subfolder> subfolders = {
      "nn/(data|formats)/.*|stages/(checkpoint|deepspeed|offload|train|predict/clock)/.*|tutorials/"
      ".*"},
     {"tensor/platform",
-     "tensor/(cpu|cuda)/.*|dist/(nccl|mpi)/.*|stages/(variants|train)/.*|tutorials/.*"},
+     "tensor/(cpu|cuda)/.*|dist/(nccl|mpi)/.*|stages/(variants|train|diagnosis)/.*|tutorials/.*"},
 
     {"nn/data", "stages/train/.*|tutorials/.*"},
     {"nn/formats", "stages/(deepspeed|train)/.*|tutorials/.*"},

@@ -76,7 +76,7 @@ int allocations_of_a_steady_step(StageKind stage, int ranks, bool extra) {
   run_ranks(ranks, [&](Communicator& comm) {
     Memory memory({DeviceKind::cpu}, cpu_backend(), comm.events());
     Memory host({DeviceKind::cpu}, cpu_backend(), comm.events(), {.pool = Pool::host});
-    Trainer training(spec, comm, memory, host);
+    Trainer training(spec, comm, {memory, &host});
     for (int step = 0; step < 3; ++step) training.step();
     large_allocations = 0;
     watching = true;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 #include "tests/tensor/cpu_case.h"
 
 namespace zl::test::kernel_cases {

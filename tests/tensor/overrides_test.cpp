@@ -26,13 +26,13 @@ constexpr bool overrides(Members...) {
 }
 
 // Of every backend that computes.
-#define ZL_KERNELS(B)                                                                       \
-  &B::fill, &B::copy, &B::normal, &B::add, &B::accumulate, &B::divide, &B::gelu,            \
-      &B::gelu_backward, &B::matmul, &B::sum_rows, &B::layer_norm, &B::layer_norm_backward, \
-      &B::attention, &B::attention_backward, &B::embedding, &B::embedding_backward,         \
-      &B::add_positions, &B::add_positions_backward, &B::cross_entropy,                     \
-      &B::cross_entropy_backward, &B::update_parameters, &B::sums_of_squares,               \
-      &B::squares_of_blocks, &B::ordered_sum, &B::allocate, &B::release, &B::workspace, &B::name
+#define ZL_KERNELS(B)                                                                     \
+  &B::fill, &B::copy, &B::normal, &B::add, &B::accumulate, &B::gelu, &B::gelu_backward,   \
+      &B::matmul, &B::sum_rows, &B::layer_norm, &B::layer_norm_backward, &B::attention,   \
+      &B::attention_backward, &B::embedding, &B::embedding_backward, &B::add_positions,   \
+      &B::add_positions_backward, &B::cross_entropy, &B::cross_entropy_backward,          \
+      &B::update_parameters, &B::sums_of_squares, &B::squares_of_blocks, &B::ordered_sum, \
+      &B::allocate, &B::release, &B::workspace, &B::name
 // Of those whose memory the host cannot read.
 #define ZL_OF_A_DEVICE(B) &B::host_addressable, &B::poison, &B::upload, &B::download, &B::move_bytes
 // Of those with streams.

@@ -64,8 +64,7 @@ class ExploredCommunicator final : public Communicator {
   Work do_all_to_all(const Tensor&, const Tensor&, const Call& call) override {
     return refuse(call);
   }
-  Work do_send(const Tensor&, const Call& call) override { return refuse(call); }
-  Work do_receive(const Tensor&, const Call& call) override { return refuse(call); }
+  Work do_point_to_point(const Tensor&, const Call& call) override { return refuse(call); }
   std::vector<std::string> do_all_gather_object(const std::string& text,
                                                 const Call& call) override {
     const InFlight in_flight(ranks_, rank(), ranks_.issue(rank(), call, {.text = &text}));

@@ -11,6 +11,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tensor/kernels.h"
+#include "tensor/platform/quantize.h"
 #include "tests/tensor/io/file_faults.h"
 #include "tests/tensor/io/swap_case.h"
 

@@ -55,13 +55,11 @@ class WatchedCommunicator final : public Communicator {
     return late(full, call,
                 [&](const Tensor& copy) { return transport_.all_gather(copy, named(call)); });
   }
-  Work do_send(const Tensor& from, const Call& call) override {
-    begun(from, call);
-    return transport_.send(from, call.peer, {call.name, Purpose::gradient});
-  }
-  Work do_receive(const Tensor& to, const Call& call) override {
-    begun(to, call);
-    return transport_.receive(to, call.peer, {call.name, Purpose::gradient});
+  Work do_point_to_point(const Tensor& tensor, const Call& call) override {
+    begun(tensor, call);
+    const CallName name{call.name, Purpose::gradient};
+    return call.kind == Collective::send ? transport_.send(tensor, call.peer, name)
+                                         : transport_.receive(tensor, call.peer, name);
   }
   // No exercise needs these.
   Work do_broadcast(const Tensor&, const Call& call) override { return begun({}, call), Work(); }
