@@ -17,7 +17,7 @@ struct PrecisionCase {
   PrecisionOptions options{.initial_scale = 1024};
   std::map<size_t, float> overflows;  // by step, counting from 0: in rank step % ranks
   // (n) By rank, and by step and rank, not scaled. f16 holds all gradients when they are scaled,
-  // but the initial values with one rank only.
+  // and the initial values of the check "one rank" only.
   std::vector<Values> initial;
   std::vector<std::vector<Values>> gradients;
 };
