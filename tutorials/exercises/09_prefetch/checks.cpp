@@ -1,17 +1,84 @@
-// The checks of exercise 09. A schedule is followed entry by entry; the expected peak is the
-// library's closed formula.
+// The checks of exercise 09. The expected schedule is that of a run of the library's on the meta
+// backend, by a stage that notes what it is asked for; the expected peak is its closed formula.
 #include <algorithm>
 #include <numeric>
-#include <span>
 
+#include "dist/ordered/meta_communicator.h"
 #include "stages/predict/peaks.h"
+#include "stages/schedule/step_schedule.h"
+#include "tensor/backend.h"
 #include "tutorials/exercises/09_prefetch/prefetch_case.h"
+#include "tutorials/exercises/judge/flat_units.h"
 #include "tutorials/exercises/judge/judge.h"
 
 namespace zl::exercises {
 namespace {
 
 using namespace prefetch_checks;
+using Entries = std::vector<ScheduleEntry>;
+
+// ---- what is right -----------------------------------------------------------------------------
+
+// Full parameters by the schedule of stage 3. Nothing is communicated or updated.
+struct NotingStage final : Stage {
+  using Stage::Stage;
+  void allocate(UnitState& u) override {
+    u.parameter_shard = new_full_tensor(u, MemoryUse::parameter);  // of one rank
+    u.full_gradient = new_full_tensor(u, MemoryUse::gradient);
+    u.parameters = ParameterState::sharded;
+  }
+  bool reduces_every_micro_batch() const override { return false; }
+  Work reduce_gradient(UnitState&) override { return {}; }
+  void update(UnitState&, const Update&) override {}
+  Work unshard(UnitState& u) override {
+    notes.push_back({Action::unshard, u.unit->index});
+    u.full_parameter = new_full_tensor(u, MemoryUse::parameter);
+    return {};  // when it completes does not matter: the schedule depends on sizes alone
+  }
+  void reshard(UnitState& u) override {
+    notes.push_back({Action::reshard, u.unit->index});
+    u.full_parameter = {};
+  }
+  Entries notes;
+};
+
+Overlap overlap_of(const PrefetchTask& task) {
+  return {.prefetch_bucket_size = task.prefetch_bucket_size,
+          .max_live_parameters = task.max_live_parameters};
+}
+
+Entries right_schedule(const PrefetchTask& task) {
+  std::vector<int64_t> sizes;
+  for (const int u : task.forward) sizes.push_back(task.full[size_t(u)]);
+  FlatUnits units(sizes);
+  EventStream events;
+  // One rank: the sizes are padded already, and their shards do not matter.
+  const std::unique_ptr<Communicator> comm = meta_communicator(0, 1, events);
+  Memory memory({DeviceKind::meta}, meta_backend(), events);
+  NotingStage stage(units.list, *comm, {memory},
+                    {.stage = StageKind::zero3, .overlap = overlap_of(task)});
+  for (UnitState& u : stage.units()) stage.allocate(u);
+  StepSchedule schedule(stage);
+  Tape tape;
+  const auto run = [&](int unit) { stage.notes.push_back({Action::run, unit}); };
+  const Var loss = run_unit(&tape, schedule, units.list[0], [&] {
+    run(0);
+    const Var x = tape.record(Tensor::empty(memory, MemoryUse::activation, {1}), {});
+    for (int i = 1; i < int(units.list.size()); ++i)
+      run_unit(&tape, schedule, units.list[size_t(i)], [&] {
+        run(i);
+        tape.hook([&run, i] { run(i); });
+        return x;
+      });
+    tape.hook([&run] { run(0); });
+    return x;
+  });
+  schedule.backward(tape, loss, 1, true);
+  for (ScheduleEntry& entry : stage.notes) entry.unit = task.forward[size_t(entry.unit)];
+  return stage.notes;
+}
+
+// ---- what a wrong answer means -----------------------------------------------------------------
 
 std::string text(const PrefetchTask& task) {
   std::string all =
@@ -21,103 +88,79 @@ std::string text(const PrefetchTask& task) {
   return all;
 }
 
-std::string text(const ScheduleEntry& entry) {
-  static constexpr const char* kActions[] = {" unshard ", " run ", " reshard "};
-  return kActions[size_t(entry.action) % 3] + std::to_string(entry.unit);
+// Around `at`: "unshard 0, unshard 3, >> run 0, …".
+std::string text(const Entries& entries, size_t at) {
+  const char* const kActions[] = {"unshard ", "run ", "reshard "};
+  std::string all;
+  for (size_t i = at < 6 ? 0 : at - 6; i < std::min(entries.size(), at + 4); ++i)
+    all +=
+        str(i == at ? " >> " : " ", kActions[size_t(entries[i].action) % 3], entries[i].unit, ",");
+  return all + " …";
 }
 
-// Where a schedule that is right so far has come to.
-struct Progress {
-  const PrefetchTask& t;
-  size_t units = t.full.size(), ran = 0;                         // in both passes together
-  std::vector<int64_t> since = std::vector<int64_t>(units, -1);  // ran at the unshard; -1: sharded
-  int64_t live = 0;                                              // [n]
-  int last = 0;                                                  // that ran, until it is resharded
-
-  bool is_sharded(int u) const { return since[size_t(u)] < 0; }
-  int64_t size(int u) const { return t.full[size_t(u)]; }
-  // That runs next, and those after it.
-  std::span<const int> order() const {
-    return std::span(ran < units ? t.forward : t.backward).subspan(ran % units);
+// The sentence on got[at], which is not right[at], where all entries before it are right.
+std::string meaning(const PrefetchTask& t, const Entries& got, const Entries& right, size_t at) {
+  if (at == got.size() || at == right.size())
+    return str("the schedule has ", got.size(), " entries, must have ", right.size());
+  std::vector<int> since(t.full.size(), -1);  // how many units had run at the unshard; -1: sharded
+  int ran = 0;
+  int64_t live = 0;  // [n]
+  for (size_t i = 0; i < at; ++i) {
+    const auto [action, unit] = right[i];
+    const int64_t n = t.full[size_t(unit)];
+    if (action == Action::run) ++ran;
+    if (action == Action::unshard) since[size_t(unit)] = ran, live += n;
+    if (action == Action::reshard) since[size_t(unit)] = -1, live -= n;
   }
-  bool is_over() const { return ran == 2 * units && is_sharded(0); }
+  const ScheduleEntry is = got[at], must = right[at];
+  if (size_t(is.unit) >= since.size()) return str("there is no unit ", is.unit);
+  const bool is_sharded = since[size_t(is.unit)] < 0;
+  if ((is.action == Action::unshard) != is_sharded)
+    return is_sharded ? "a unit runs, or is resharded, that is not unsharded"
+                      : "a unit is unsharded that already is: its all-gather is made twice";
+  if (must.action == Action::reshard || is.action == Action::reshard)
+    return must.action == Action::reshard
+               ? "a unit is not resharded right after it ran: it takes memory with the next one"
+               : "a unit is resharded too early: others after they ran, root after the last one";
+  if (is.action == must.action)
+    return "the units do not run, or are not unsharded, in the order of the pass";
 
-  // The one entry that the rules allow.
-  ScheduleEntry next() const {
-    if (last != 0 && !is_sharded(last)) return {Action::reshard, last};
-    if (ran == 2 * units) return {Action::reshard, 0};
-    const int running = order()[0];
-    if (is_sharded(running)) return {Action::unshard, running};
-    int64_t ahead = 0;  // [n]
-    for (const int u : order().subspan(1)) {
-      if (ahead >= t.prefetch_bucket_size) break;
-      if (is_sharded(u) && live + size(u) > t.max_live_parameters) break;
-      if (is_sharded(u)) return {Action::unshard, u};
-      ahead += size(u);
-    }
-    return {Action::run, running};
+  // One of the two is `run`, and the other one unshards u before it. The prefetch visits the units
+  // before u: all, those unsharded for an earlier unit, those sharded.
+  const int u = must.action == Action::unshard ? must.unit : is.unit;
+  const std::vector<int>& order = ran < int(since.size()) ? t.forward : t.backward;
+  int64_t ahead = 0, earlier = 0, sharded = 0;  // [n]
+  for (size_t i = size_t(ran) % since.size() + 1; i < order.size() && order[i] != u; ++i) {
+    const int64_t n = t.full[size_t(order[i])];
+    const int at_unshard = since[size_t(order[i])];
+    ahead += n;
+    if (at_unshard < 0) sharded += n;
+    if (at_unshard >= 0 && at_unshard < ran) earlier += n;
   }
-  void go(const ScheduleEntry& entry) {
-    const auto [action, u] = entry;
-    if (action == Action::run) ++ran, last = u;
-    if (action == Action::unshard) since[size_t(u)] = int64_t(ran), live += size(u);
-    if (action == Action::reshard) since[size_t(u)] = -1, live -= size(u), last = 0;
-  }
-  // The sentence on an entry that is not next().
-  std::string meaning(const ScheduleEntry& is) const {
-    const ScheduleEntry must = next();
-    if (size_t(is.unit) >= units) return str("there is no unit ", is.unit);
-    if ((is.action == Action::unshard) != is_sharded(is.unit))
-      return is_sharded(is.unit)
-                 ? "a unit runs, or is resharded, that is not unsharded"
-                 : "a unit is unsharded that already is: its all-gather is made twice";
-    if (must.action == Action::reshard)
-      return "a unit is not resharded right after it ran: it takes memory with the next one";
-    if (is.action == Action::reshard)
-      return "a unit is resharded too early: others after they ran, root after the last one";
-    if (is.action == must.action)
-      return "the units do not run, or are not unsharded, in the order of the pass";
-
-    // One of the two is `run`, and the other one unshards u before it. The prefetch visits the
-    // units before u: all, and those unsharded for an earlier unit.
-    const bool missing = must.action == Action::unshard;
-    const int u = missing ? must.unit : is.unit;
-    int64_t ahead = 0, earlier = 0;  // [n]
-    for (const int before : order().subspan(1)) {
-      if (before == u) break;
-      ahead += size(before);
-      if (!is_sharded(before) && since[size_t(before)] < int64_t(ran)) earlier += size(before);
-    }
-    if (missing)
-      return str("unit ", u, " is not unsharded ahead, as both numbers allow: ", ahead,
-                 " elements are before it, and ", live + size(u), " exist with it");
-    if (ahead < t.prefetch_bucket_size)
-      return str("the prefetch exceeds max_live_parameters: all full parameters are then ",
-                 live + size(u), "; or it goes on after a unit that does not fit");
-    if (ahead - earlier < t.prefetch_bucket_size)
-      return "units ahead that are unsharded already do not count towards prefetch_bucket_size";
+  live += t.full[size_t(u)];
+  const int64_t bucket = t.prefetch_bucket_size;
+  if (must.action == Action::unshard)
+    return str("unit ", u, " is not unsharded ahead, as both numbers allow: ", ahead,
+               " elements are before it, and ", live, " exist with it");
+  if (ahead >= bucket && ahead - earlier < bucket)
+    return "units ahead that are unsharded already do not count towards prefetch_bucket_size";
+  if (ahead >= bucket)
     return str("one unit too many is unsharded ahead: the ", ahead,
-               " elements before it fill the prefetch_bucket_size of ", t.prefetch_bucket_size);
-  }
-};
+               " elements before it fill the prefetch_bucket_size of ", bucket);
+  if (sharded > 0) return "a unit that does not fit is skipped: the prefetch must end there";
+  return str("the prefetch exceeds max_live_parameters: all full parameters are then ", live);
+}
 
 void check_schedules() {
   const Record seen = observe();
   size_t k = 0;
   for (const PrefetchTask& task : prefetch_tasks(options())) {
-    Progress progress{task};
-    std::string before;
-    for (const ScheduleEntry& is : seen.rows<ScheduleEntry>(str("schedule ", k++))) {
-      if (progress.is_over()) fail("the schedule goes on after the last reshard", text(task));
-      if (const ScheduleEntry must = progress.next(); is != must)
-        fail(progress.meaning(is), str(text(task), "\nyours:   ", before, " >>", text(is),
-                                       "\nexpected:", before, " >>", text(must)));
-      progress.go(is);
-      before += text(is) + ",";
-    }
-    if (!progress.is_over())
-      fail("the schedule ends too early",
-           str(text(task), "\nyours:   ", before, "\nexpected next:", text(progress.next())));
+    const Entries got = seen.rows<ScheduleEntry>(str("schedule ", k++)),
+                  right = right_schedule(task);
+    if (got == right) continue;
+    const size_t at = size_t(std::ranges::mismatch(got, right).in1 - got.begin());
+    fail(meaning(task, got, right, at),
+         str(text(task), "\nyours:   ", text(got, at), "\nexpected:", text(right, at)));
   }
 }
 
@@ -127,14 +170,14 @@ void check_peaks() {
   for (const PrefetchTask& t : prefetch_tasks(options())) {
     std::vector<int64_t> units;
     for (const int u : t.forward) units.push_back(t.full[size_t(u)]);
-    const Overlap overlap{.prefetch_bucket_size = t.prefetch_bucket_size,
-                          .max_live_parameters = t.max_live_parameters};
     const double is = seen.list("peak").at(k++), root = double(t.full[0]),
-                 must = double(peaks_of({units, overlap}).parameters),
+                 must = double(peaks_of({units, overlap_of(t)}).parameters),
                  bucket = double(t.prefetch_bucket_size), limit = double(t.max_live_parameters);
     if (is == must) continue;
     const double all = std::accumulate(t.full.begin(), t.full.end(), 0.0),
                  largest = double(*std::max_element(t.full.begin() + 1, t.full.end()));
+    const std::string details = str(text(t), "\nyours: ", int64_t(is), ", must be ", int64_t(must));
+    if (is > std::max(must, limit)) fail("the peak is larger than the limit allows", details);
     const std::pair<double, const char*> known[] = {
         {4 * must, "the peak is in bytes, not in elements"},
         {must - root, "root is missing in the peak"},
@@ -142,11 +185,9 @@ void check_peaks() {
         {root + largest, "only root and the largest unit are in the peak: units in flight are too"},
         {root + largest + bucket, "prefetch_bucket_size is added, but whole units are unsharded"},
         {limit, "the peak is max_live_parameters: whole units rarely reach it"},
-        {is, is > std::max(must, limit) ? "the peak is larger than the limit allows"
-                                        : "the peak is wrong"}};
+        {is, "the peak is wrong"}};
     for (const auto& [peak, meaning] : known)
-      if (is == peak)
-        fail(meaning, str(text(t), "\nyours: ", int64_t(is), ", must be ", int64_t(must)));
+      if (is == peak) fail(meaning, details);
   }
 }
 

@@ -44,8 +44,13 @@ struct Loaded {
     if (zero && all([&](size_t i) { return i > 0 && must[i] == must[i - 1] + 1; }))
       return "a parameter that goes on in the next rank's piece is loaded from the first piece "
              "only";
+    const auto elsewhere = [&](size_t i) {  // in the piece of another number
+      const auto at = size_t(std::ranges::find(saved, must[i]) - saved.begin());
+      return must[i] != 0 && at * size_t(part.saved.ranks) / saved.size() != size_t(part.rank);
+    };
     if (check.is("another number of ranks") &&
-        std::ranges::count(pieces, part.rank) == std::ssize(pieces))
+        std::ranges::count(pieces, part.rank) == std::ssize(pieces) &&
+        all([&](size_t i) { return must[i] == 0 || elsewhere(i); }))
       return "each rank reads the piece with its number: with another number of ranks its shard is "
              "elsewhere";
     if (check.is("tied or untied since") && zero)

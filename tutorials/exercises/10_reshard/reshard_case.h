@@ -61,10 +61,11 @@ inline std::vector<Part> reshard_parts(const CheckOptions& options) {
     for (int p = 0, n = few ? 2 : int(draw.between(5, 7)); p < n; ++p) {
       UnitParameter one{2 * draw.between(0, few ? 15 : 90) + 1, frozen && p % 3 == 0}, was = one;
       if (frozen_since) was.frozen = p % 3 == 2, one.frozen = p % 3 == 1;
-      if ((tied || tied_since) && p % 2 == 1) {  // to the parameter before
-        was.numel = one.numel = now.parameters.back().numel;
-        if (tied || i % 2 == 1) was.tied_to = p - 1;
-        if (tied || i % 2 == 0) one.tied_to = p - 1;
+      if ((tied || tied_since) && p % 2 == 1) {  // 1 and 3 to 0, 5 to 4
+        const int leader = p == 3 ? 0 : p - 1;
+        was.numel = one.numel = now.parameters[size_t(leader)].numel;
+        if (tied || i % 2 == 1) was.tied_to = leader;
+        if (tied || i % 2 == 0) one.tied_to = leader;
       }
       saved.parameters.push_back(was);
       now.parameters.push_back(one);

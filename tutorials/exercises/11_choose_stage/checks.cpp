@@ -7,8 +7,25 @@
 namespace zl::exercises {
 namespace {
 
-using choose_stage_checks::Choice;
 using choose_stage_checks::ChoiceCase;
+
+// With its seconds, which a student's file cannot include.
+struct Choice : choose_stage_checks::Choice {
+  double forward = 2 * plain * double(t.tokens) / cluster.rate;  // [s] of one micro-batch
+  bool one_node = t.ranks <= cluster.gpus_per_node;
+  double link = one_node ? cluster.node_bandwidth : cluster.network_bandwidth;  // [B/s]
+
+  double seconds() const {
+    const double backward = 2 * forward, reductions = stage < 2 ? 1 : A,
+                 gathers = sent_for(Purpose::parameter) / link,
+                 reduction = sent_for(Purpose::gradient) / reductions / link;
+    if (stage == 3)  // its first gather sends as much as the reduction
+      return A * (std::max(forward, reduction) + std::max(backward, gathers / A));
+    return 3 * forward * A + reductions * (std::max(backward, reduction) - backward) + gathers;
+  }
+};
+
+Choice of(const ChoiceCase& one, int stage) { return {one.of(stage)}; }
 
 std::string who(const Choice& c) { return name(kStages[c.stage]); }
 
@@ -73,7 +90,7 @@ void check(double (Choice::*right)() const, std::string (*meaning)(const Choice&
   const auto cases = choose_stage_checks::choice_cases(options());
   for (const ChoiceCase& one : cases)
     for (int stage = 0; stage < 4; ++stage) {
-      const Choice c = one.of(stage);
+      const Choice c = of(one, stage);
       const double is = seen.list("answers").at(k++), must = (c.*right)();
       if (std::abs(is - must) <= 1e-9 * must) continue;
       std::string numbers = str(int64_t(is), " B, must be ", int64_t(must), " B");
@@ -92,16 +109,16 @@ void check_choice() {
   const auto cases = choose_stage_checks::choice_cases(options());
   for (const ChoiceCase& one : cases) {
     const double is = seen.list("answers").at(k++), memory = double(one.cluster.memory);
-    std::string numbers = case_text(one.training) + str("memory ", memory, " B");
+    std::string numbers = case_text(one.training) + str("memory ", one.cluster.memory, " B");
     int must = -1;
     for (int stage = 0; stage < 4; ++stage) {
-      const Choice c = one.of(stage);
-      numbers += str("\n", who(c), ": peak ", c.peak(), " B, ", c.seconds(), " s");
-      if (c.peak() <= memory && (must < 0 || c.seconds() < one.of(must).seconds())) must = stage;
+      const Choice c = of(one, stage);
+      numbers += str("\n", who(c), ": peak ", int64_t(c.peak()), " B, ", c.seconds(), " s");
+      if (c.peak() <= memory && (must < 0 || c.seconds() < of(one, must).seconds())) must = stage;
     }
     if (is == must) continue;
     numbers += str("\nyours: ", is, ", must be ", must, " (-1: none)");
-    const Choice chosen = one.of(std::clamp(int(is), 0, 3)), best = one.of(std::max(0, must));
+    const Choice chosen = of(one, std::clamp(int(is), 0, 3)), best = of(one, std::max(0, must));
     const std::string is_chosen = who(chosen) + " is chosen ";
     fail(is >= 0 && chosen.peak() > memory
              ? is_chosen + (must < 0 ? "where no stage fits" : "although its peak does not fit")

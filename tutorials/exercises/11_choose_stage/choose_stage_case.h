@@ -1,5 +1,5 @@
-// The machines and models of each check of exercise 11, which follow from the seed, and what is
-// right for them.
+// The machines and models of each check of exercise 11, which follow from the seed, and the
+// library's numbers of bytes for them.
 #pragma once
 
 #include <numeric>
@@ -27,9 +27,6 @@ struct Choice {
   // [n] With padding, and without.
   double all = std::accumulate(units.begin(), units.end(), 0.0),
          plain = std::accumulate(t.units.begin(), t.units.end(), 0.0);
-  double forward = 2 * plain * double(t.tokens) / cluster.rate;  // [s] of one micro-batch
-  bool one_node = t.ranks <= cluster.gpus_per_node;
-  double link = one_node ? cluster.node_bandwidth : cluster.network_bandwidth;  // [B/s]
 
   // [B] Nothing else, such as what holds the norm.
   static double state(const auto& of_uses) {
@@ -49,14 +46,6 @@ struct Choice {
     return bytes;
   }
   double sent() const { return sent_for(Purpose::gradient) + sent_for(Purpose::parameter); }
-  double seconds() const {
-    const double backward = 2 * forward, reductions = stage < 2 ? 1 : A,
-                 gathers = sent_for(Purpose::parameter) / link,
-                 reduction = sent_for(Purpose::gradient) / reductions / link;
-    if (stage == 3)  // its first gather sends as much as the reduction
-      return A * (std::max(forward, reduction) + std::max(backward, gathers / A));
-    return 3 * forward * A + reductions * (std::max(backward, reduction) - backward) + gathers;
-  }
 };
 
 struct ChoiceCase {

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +16,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "stages/train/trainer.h"
@@ -79,13 +80,21 @@ void limit(int resource, rlim_t value) {
   setrlimit(which, &now);
 }
 
+// Threads of this machine, which are at least as many as those of any user.
+rlim_t threads_now() {
+  std::ifstream in("/proc/loadavg");  // "0.2 0.3 0.1 2/345 6789"
+  std::string word;
+  std::getline(in, word, '/');
+  return in >> word ? rlim_t(std::strtoul(word.c_str(), nullptr, 10)) : 0;
+}
+
 struct Files {
   MemoryFile output, result, failure;
 };
 
 // Runs in the new process, before its program. Only a failure's text comes back.
 [[noreturn]] void become(char* const* words, char* const* variables, const ChildLimits& limits,
-                         const Files& files, pid_t parent) {
+                         const Files& files, pid_t parent, rlim_t threads) {
   if (!limits.terminal) {
     setsid();
     if (dup2(open("/dev/null", O_RDONLY), STDIN_FILENO) < 0) _exit(127);
@@ -101,9 +110,7 @@ struct Files {
   limit(RLIMIT_FSIZE, rlim_t(limits.file));
   if (limits.memory > 0) limit(RLIMIT_AS, rlim_t(limits.memory));
   if (limits.memory > 0) limit(RLIMIT_STACK, 8 << 20);  // [B] of each thread
-  struct sysinfo machine = {};  // its threads are at least as many as those of any user
-  sysinfo(&machine);
-  if (limits.student) limit(RLIMIT_NPROC, machine.procs + kThreads);
+  if (limits.student) limit(RLIMIT_NPROC, threads + kThreads);
   const bool ready =
       !limits.student || getuid() != 0 ||
       (setgroups(0, nullptr) == 0 && setresgid(kUnprivileged, kUnprivileged, kUnprivileged) == 0 &&
@@ -125,19 +132,32 @@ bool has_ended(pid_t id, ChildEnd& end) {
   return true;
 }
 
-// All processes that this one has started. Those whose parent has ended are this one's children.
-void kill_descendants(const std::string& process) {
+// All processes that this one has started: the parent of each process is in /proc. Those whose
+// parent has ended are this process's children.
+std::set<pid_t> descendants() {
+  std::map<pid_t, pid_t> parents;
   std::error_code error;
-  for (const auto& thread : std::filesystem::directory_iterator(process + "/task", error)) {
-    std::ifstream children(thread.path() / "children");
-    for (pid_t id; children >> id; kill(id, SIGKILL)) kill_descendants(str("/proc/", id));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const pid_t id = pid_t(std::strtol(entry.path().filename().c_str(), nullptr, 10));
+    std::string stat;  // "12 (its name) S 7 …"
+    if (id > 0) std::getline(std::ifstream(entry.path() / "stat"), stat, '\0');
+    const size_t end = stat.rfind(')');
+    if (end != stat.npos) parents[id] = pid_t(std::strtol(stat.c_str() + end + 3, nullptr, 10));
   }
+  std::set<pid_t> found = {getpid()};
+  for (size_t before = 0; before != found.size();) {
+    before = found.size();
+    for (const auto& [id, parent] : parents)
+      if (found.contains(parent)) found.insert(id);
+  }
+  found.erase(getpid());
+  return found;
 }
 
 // They may start others while the list is read: until there is none.
-void kill_all_descendants() {
+void kill_descendants() {
   for (const auto end = Clock::now() + 10s; Clock::now() < end;) {
-    kill_descendants("/proc/self");
+    for (const pid_t id : descendants()) kill(id, SIGKILL);
     pid_t ended;
     while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) continue;
     if (ended < 0) return;
@@ -154,7 +174,7 @@ void stop(pid_t id, bool student) {
     std::this_thread::sleep_for(10ms);
   }
   kill(-id, SIGKILL);
-  if (student) kill_all_descendants();
+  if (student) kill_descendants();
   waitpid(id, nullptr, 0);
 }
 
@@ -166,8 +186,9 @@ ChildEnd run_child(const std::vector<std::string>& command, const ChildLimits& l
   const std::vector<std::string> variables = environment(limits);
   const std::vector<char*> words = pointers(command), settings = pointers(variables);
   const auto begin = Clock::now();
+  const rlim_t threads = threads_now();
   const pid_t parent = getpid(), id = fork();
-  if (id == 0) become(words.data(), settings.data(), limits, files, parent);
+  if (id == 0) become(words.data(), settings.data(), limits, files, parent, threads);
   require_input(id > 0, "a process could not be started: ", std::strerror(errno),
                 "; see ulimit -u");
   ChildEnd end;

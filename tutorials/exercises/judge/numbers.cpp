@@ -63,6 +63,11 @@ class Comparison {
       return n_.what + " has infinite values: a division by 0, or a factor that is too large";
     for (const Guess& guess : guesses(n_))
       if (is(guess.a, guess.b)) return guess.meaning;
+    const auto largest =
+        size_t(std::ranges::max_element(n_.must, {}, [](double v) { return std::abs(v); }) -
+               n_.must.begin());
+    if (const double factor = n_.is[largest] / n_.must[largest]; is(factor, 0))
+      return str("every value of ", n_.what, " is ", factor, " x the right one");
     return n_.what + " is wrong";
   }
 

@@ -13,6 +13,8 @@ std::vector<FlatValues> of_ranks(const StageEvidence& e, const std::string& what
   return all;
 }
 
+double coarse(const StageCase& c) { return c.dtype == Dtype::bf16 ? 2e-2 : 1e-4; }
+
 // A call that leaves something in memory, or takes memory that is not zero, may be the cause.
 [[noreturn]] void fail_bits(const StageEvidence& e, const std::string& meaning,
                             const std::string& evidence) {
@@ -57,7 +59,7 @@ void check_gradient(const StageEvidence& e, const FlatLayout& layout,
       fail("the gradient shard of a rank has the wrong size",
            str("rank ", r, " has ", shards[size_t(r)].size(), " elements, must have ",
                layout.size() / e.c.ranks));
-  const Diagnosis d = diagnose_gradient({layout, alone}, shards);
+  const Diagnosis d = diagnose_gradient({layout, alone, coarse(e.c)}, shards);
   if (d.found()) fail_of_gradient(e, d);
   std::vector<FlatValues> right;
   for (int r = 0; r < e.c.ranks; ++r) right.push_back(layout.shards(must, r));
@@ -70,7 +72,7 @@ void check_gradient(const StageEvidence& e, const FlatLayout& layout,
 void check_weights(const StageEvidence& e, const FlatLayout& layout, const std::string& what,
                    const FlatValues& before, const FlatValues& after) {
   const std::vector<FlatValues> weights = of_ranks(e, what);
-  const Diagnosis d = diagnose_weights({layout, before, after}, weights);
+  const Diagnosis d = diagnose_weights({layout, before, after, coarse(e.c) / 100}, weights);
   if (d.found()) fail(d.meaning, d.evidence);
   if (e.exact && std::ranges::count(weights, after) < e.c.ranks)
     fail("the updated parameters are right but for rounding");

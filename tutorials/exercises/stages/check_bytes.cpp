@@ -12,6 +12,7 @@ const char* plural(MemoryUse use) {
   return use == MemoryUse::parameter         ? "parameters"
          : use == MemoryUse::gradient        ? "gradients"
          : use == MemoryUse::optimizer_state ? "optimizer state"
+         : use == MemoryUse::master_weights  ? "master weights"
                                              : name(use);
 }
 
@@ -21,8 +22,9 @@ int64_t right_growth(const StageEvidence& e, const StageCall& call, MemoryUse us
   const bool allocates = call.is("allocate"), parameter = use == MemoryUse::parameter,
              sharded = parameter ? shards_parameter(e.c.stage) : shards_gradient(e.c.stage);
   const int64_t n = e.full[size_t(call.unit)], shard = n / e.c.ranks,
-                bytes = n * int64_t(sizeof(float));
-  if (use == MemoryUse::optimizer_state) return allocates ? e.optimizer * shard : 0;
+                bytes = n * int64_t(size_of(e.c.dtype));
+  if (use == MemoryUse::optimizer_state) return allocates ? e.optimizer.state * shard : 0;
+  if (use == MemoryUse::master_weights) return allocates ? e.optimizer.master * shard : 0;
   if (!parameter && use != MemoryUse::gradient) return 0;
   if (allocates) return sharded ? bytes / e.c.ranks : bytes;
   if (sharded && call.is(parameter ? "unshard" : "before_backward")) return bytes;
@@ -78,7 +80,7 @@ StageEvidence::StageEvidence() {
   const auto model = spec.new_model();
   for (const Unit& unit : model->units()) names.push_back(unit.name);
   full = padded_unit_sizes(model->units(), c.ranks);
-  optimizer = optimizer_bytes(spec.engine.optimizer, spec.engine.precision).state;
+  optimizer = optimizer_bytes(spec.engine.optimizer, spec.engine.precision);
   const Prediction steady = predict({.options = spec.engine, .ranks = c.ranks, .units = full});
   for (const auto& [key, t] : steady.traffic.rows())
     if (key.purpose != Purpose::check)  // which follows a gradient that is not finite

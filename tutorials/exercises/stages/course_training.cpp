@@ -80,8 +80,10 @@ StageCase stage_case(const CheckOptions& options) {
   if (is("memory at rest")) c.ranks = int(draw.between(3, 5)), c.steps = 0, c.reads_weights = false;
   if (is("one rank")) c.ranks = 1;
   if (is("bits at 2 ranks")) c.ranks = 2;
-  if (is("bits at 3 ranks")) c.ranks = draw.between(0, 1) == 0 ? 3 : 5;
-  if (is("a unit that runs twice")) c.block_twice = true, c.micro_batches = 2;
+  if (is("three micro-batches")) c.bucket = 1 << 20;  // several units at once
+  if (is("bits at 3 ranks")) c.ranks = draw.between(0, 1) == 0 ? 3 : 5, c.max_norm = 0.05;
+  if (is("a unit that runs twice"))
+    c.block_twice = true, c.micro_batches = 2, c.dtype = Dtype::bf16;
   return c;
 }
 
@@ -97,9 +99,11 @@ TrainingSpec training_spec(const StageCase& c, const BatchSource& data) {
   spec.make_model = [&c] { return std::make_unique<CourseModel>(c); };
   spec.engine.stage = c.stage;
   spec.engine.accumulation = c.micro_batches;
+  spec.engine.gradient_clipping = c.max_norm;
+  spec.engine.precision = c.dtype;
   spec.engine.optimizer.lr = 0.02;
   spec.engine.optimizer.weight_decay = 0.1;
-  spec.engine.reduce_bucket_size = spec.engine.allgather_bucket_size = 1;
+  spec.engine.reduce_bucket_size = spec.engine.allgather_bucket_size = c.bucket;
   spec.engine.seed = c.seed;
   spec.micro_batch = kRows;
   spec.steps = c.steps;

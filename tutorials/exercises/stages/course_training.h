@@ -17,7 +17,10 @@ struct StageCase {
   int64_t micro_batches = 1, steps = 3;
   // The model: odd sizes, and no two blocks of one size.
   int64_t vocab = 53, channels = 31, hidden = 97, blocks = 2;
-  bool block_twice = false;   // block 0 runs again after the last one
+  bool block_twice = false;  // block 0 runs again after the last one
+  double max_norm = 0;
+  Dtype dtype = Dtype::f32;
+  int64_t bucket = 1;         // reduce_bucket_size and allgather_bucket_size
   bool reads_weights = true;  // false: nothing but the run itself is in the ledger and the log
   uint64_t seed = 0;
 };

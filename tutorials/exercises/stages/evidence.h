@@ -17,7 +17,7 @@ struct StageEvidence {
   // used.
   std::vector<std::string> names;   // of the units
   std::vector<int64_t> full;        // [n] of each unit, padded
-  int64_t optimizer = 0;            // [B] of its state, per element
+  OptimizerBytes optimizer;         // per element
   std::vector<SentRow> right_sent;  // of a rank in all steps
 
   // Of one rank: its calls of the stage file's functions, in order of time; what it sent in the

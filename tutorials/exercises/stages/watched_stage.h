@@ -96,7 +96,9 @@ class WatchedStage final : public Stage {
       if (dynamic_cast<const CommunicationError*>(&e) || dynamic_cast<const std::bad_alloc*>(&e) ||
           text.starts_with("not written yet"))
         throw;
-      throw std::runtime_error(str(function, u ? "(" + u->name() + ")" : "", ": ", text));
+      const bool undefined = u && text.find("undefined tensor") != std::string::npos;
+      throw std::runtime_error(str(function, u ? "(" + u->name() + ")" : "", ": ", text,
+                                   undefined ? ": a buffer of u does not exist at this time" : ""));
     }
     call.waits += watched_.comm->waits();
     for (int i = 0; i < kMemoryUses; ++i) {
