@@ -124,7 +124,8 @@ class CheckedBackend final : public CpuBackend {
     CpuBackend::cross_entropy_backward(logits, targets, dloss, dlogits);
   }
   void update_parameters(const OptimizerUpdate& u) override {
-    access(name(u.config.kind), {&u.gradient}, {&u.parameter, &u.moment, &u.exp_avg_sq, &u.master});
+    access(zl::name(u.config.kind), {&u.gradient},
+           {&u.parameter, &u.moment, &u.exp_avg_sq, &u.master});
     CpuBackend::update_parameters(u);
   }
   void sums_of_squares(std::span<const Tensor> xs, const Tensor& out,
