@@ -280,8 +280,7 @@ class Comparison {
       what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
     for (const auto& [times, what] : multiples) {
-      const std::string more =
-          marked_ ? "" : str("; or the file holds more steps: --steps ", times);
+      const auto more = marked_ ? "" : str("; or the file holds more steps: --steps ", times);
       if (times == 0)
         say("gradients are reduced with the last of ", A_, " micro-batches only ",
             "(set_requires_gradient_sync(False)): full gradients stay in between");

@@ -82,12 +82,11 @@ struct TextLines {
       step_at = column("step");
       loss_at = line.find("loss") == line.npos ? INT64_MAX : column("loss");
     }
-    const double step = number_at(line, "step", step_at), loss = number_at(line, "loss", loss_at);
+    double step = number_at(line, "step", step_at);
+    const double loss = number_at(line, "loss", loss_at);
     if (!(step >= 0) || loss == -INFINITY) return {};
-    const auto number = [&] {
-      return double(steps.try_emplace(step, steps.size() + 1).first->second);
-    };
-    return {{"step", samples ? number() : step}, {"loss", loss}};
+    if (samples) step = double(steps.try_emplace(step, steps.size() + 1).first->second);
+    return {{"step", step}, {"loss", loss}};
   }
 };
 
