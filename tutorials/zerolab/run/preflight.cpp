@@ -32,8 +32,8 @@ void require_room(StageKind stage, const Room& room, int64_t each) {
   const std::string text =
       str(name(stage), " needs ", human_bytes(each), " (", each, " bytes) of ", name(room.pool),
           room.pool == Pool::disk ? " space" : " memory", " per rank, so ", human_bytes(all), " (",
-          all, " bytes) on ", plural(room.ranks, "rank"), ", but ", room.place, " has ",
-          human_bytes(room.bytes), " (", room.bytes, " bytes) left; nothing was started. Try ",
+          all, " bytes) on ", plural(room.ranks, "rank"), ", but ", room.place, " still has ",
+          human_bytes(room.bytes), " (", room.bytes, " bytes); nothing was started. Try ",
           kAdvice[size_t(room.pool)]);
   require_input(room.pool != Pool::disk, text);
   throw OutOfMemory(text, 0, room.pool, "initialize", "", each);
