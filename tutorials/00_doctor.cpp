@@ -59,7 +59,6 @@ int main(int argc, char** argv) {
     cpu(lesson);
     lesson.say(
         "The course runs here: all lessons use the CPU, with ranks as threads. ./zl doctor looks "
-        "for "
-        "GPUs, NCCL and MPI");
+        "for GPUs, NCCL and MPI");
   });
 }

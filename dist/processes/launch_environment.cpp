@@ -222,6 +222,7 @@ std::map<std::string, std::string> shared_gpu_variables(int rank, const Environm
   std::erase_if(set, [v = Variables(get)](const auto& one) { return v.has(one.first.c_str()); });
   set["NCCL_HOSTID"] = str("zerolab-rank-", rank);
   set["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";  // since NCCL 2.30.3
+  set["ZEROLAB_SHARE_GPU"] = "1";
   return set;
 }
 

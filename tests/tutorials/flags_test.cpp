@@ -32,7 +32,9 @@ TEST_CASE("a lesson refuses values and flags that make no sense, in one sentence
   check_refused("07_zero2", "--quiet=1", "--quiet takes no value");
   check_refused("07_zero2", "--step --quiet", "--quiet excludes --step");
   check_refused("07_zero2", "--json --step", "--json excludes --step");
-  check_refused("07_zero2", "--step --color never", "there is no flag '--color'");
+  check_refused("07_zero2", "--step --color never",
+                "'--color' was removed; lines are plain; NO_COLOR=1");
+  check_refused("13_checkpoints", "--kills 3", "'--kills' was removed; kill a run while it saves");
 }
 
 TEST_CASE("--help of a lesson shows its question, its flags and the exit codes", "[tutorials]") {

@@ -142,6 +142,7 @@ TEST_CASE("predictions are read in the notations that people use", "[tutorials]"
   CHECK(parse_number("1.5 KiB") == 1536);
   CHECK(parse_number("5e8") == 5e8);
   CHECK(parse_number("-3") == -3);
+  CHECK(parse_number("+0.192k") == 192);
   for (const char* nonsense : {"", "B", "KiB", "nan", "inf", "1.2.3", "12x", "1e999"})
     CHECK_FALSE(parse_number(nonsense));
   CHECK(zl::lesson::with_commas(0) == "0");

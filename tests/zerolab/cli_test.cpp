@@ -2,10 +2,12 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
+#include <filesystem>
 #include <string>
 
 #include "tests/zerolab/command.h"
 #include "tutorials/zerolab/cli/failure.h"
+#include "tutorials/zerolab/cli/output_file.h"
 #include "tutorials/zerolab/cli/parse_error.h"
 #include "tutorials/zerolab/cli/quantity.h"
 
@@ -74,6 +76,26 @@ TEST_CASE("a real number is finite and not negative, a rate and a time have unit
   // Milliseconds, rounded up: 0 would mean that there is no limit.
   check_reads([](const std::string& text) { return read_seconds(text).count(); },
               "0=0 0.3=300 0.0001=1 60=60000 1e6=1e9", "1000001 -1 1s soon");
+}
+
+TEST_CASE("a file has its name only when it is complete, and replaces none unasked", "[zerolab]") {
+  const ::cli::ScratchFolder folder;
+  const std::string path = folder / "new";
+  const OutputFile file(path, "", false);
+  file.write([&](const std::string& name) {
+    CHECK_FALSE(std::filesystem::exists(path));
+    ::cli::write_file(name, "all");
+  });
+  CHECK(::cli::read_file(path) == "all");
+  CHECK(::cli::files_in(folder.path()) == ::cli::words("new"));
+  CHECK_THROWS_AS(file.write([&](const auto& name) { ::cli::write_file(name, "x"); }), OutputError);
+  CHECK(::cli::read_file(path) == "all");
+  try {
+    file.write([](const std::string& name) { throw OutputError(name + ": full"); });
+  } catch (const OutputError& e) {
+    CHECK(e.what() == path + ": full");
+  }
+  CHECK(::cli::files_in(folder.path()) == ::cli::words("new"));
 }
 
 TEST_CASE("a mistyped word finds its neighbour, a strange one nothing", "[zerolab]") {

@@ -56,6 +56,13 @@ TEST_CASE("token files are recognised, and their vocabulary is at least what the
   const Json json = Json::parse(document("data info " + path));
   CHECK((json["files"][0]["format"] == "raw tokens" && json["tokens"] == 3 &&
          json["largest_token"] == 50000 && json["vocab_size"] == 50001 && json["windows"] == 0));
+  std::vector<int> header(256);
+  header[0] = 20240520, header[1] = 1, header[2] = 200;  // of llm.c
+  const std::string zeros(400, '\0');
+  write_file(folder / "llmc.bin", std::string((const char*)header.data(), 1024) + zeros);
+  write_file(folder / "raw.bin", zeros);
+  CHECK(contains(call("train --model tiny --steps 1 --data " + (folder / "[lr]*.bin")).err,
+                 "raw.bin is raw tokens: their tokens may mean other things\n"));
 }
 
 TEST_CASE("--force keeps a symbolic link and the mode of the file", "[zerolab]") {

@@ -87,6 +87,16 @@ TEST_CASE("launch gives each process its rank, and all the same port and run nam
   CHECK_FALSE(contains(first_run, again.out.substr(0, 16)));
 }
 
+TEST_CASE("launch --share-gpu gives NCCL in any program a host name each", "[zerolab]") {
+  Launch two = ranks(2,
+                     "echo $ZEROLAB_SHARE_GPU $NCCL_HOSTID $NCCL_MULTI_RANK_GPU_ENABLE "
+                     "$NCCL_SOCKET_IFNAME $NCCL_IB_DISABLE >&2",
+                     "", "--share-gpu");
+  two.environment["NCCL_SOCKET_IFNAME"] = "eth0";
+  CHECK(sorted_lines(run(two).err) ==
+        Words{"[rank 0] 1 zerolab-rank-0 1 eth0 1", "[rank 1] 1 zerolab-rank-1 1 eth0 1"});
+}
+
 TEST_CASE(
     "launch passes rank 0's stdout through unchanged, and all other output in lines that name the "
     "rank",

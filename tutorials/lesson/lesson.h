@@ -84,8 +84,8 @@ class Lesson {
 // Parses the flags, runs `body` and prints "RESULT 06_zero1 PASS k/k", or "FAIL j/k", as the last
 // line of stdout. Returns the exit code: 0; 1 a check failed; 2 wrong usage, and InputError of
 // `body`; 3 out of memory; 4 communication failure; 70 any other error; 74 the output cannot be
-// written; 130 left in --step. Those of errors are the program's. Then stderr has one sentence, and
-// stdout no RESULT.
+// written; 130 left in --step. Those of errors are the program's. Then stderr has one line, with
+// one sentence or what to try behind it, and stdout no RESULT.
 int run(int argc, const char* const* argv, const About& about,
         const std::function<void(Lesson&)>& body);
 

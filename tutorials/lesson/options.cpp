@@ -5,6 +5,7 @@
 
 #include "tensor/error.h"
 #include "tutorials/zerolab/cli/parse_error.h"
+#include "tutorials/zerolab/cli/removed.h"
 
 namespace zl::lesson {
 
@@ -56,7 +57,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv, const Ab
     std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    throw InputError(cli::sentence_of(app, error.what()));
+    const std::string gone = cli::was_removed(about.name + " " + cli::unknown_word(app));
+    throw InputError(gone.empty() ? cli::sentence_of(app, error.what()) : gone);
   }
   return options;
 }

@@ -36,9 +36,10 @@ std::string what_is_off(double said, double measured, int ranks) {
 
 std::optional<double> parse_number(std::string text) try {
   std::erase_if(text, [](char c) { return c == ',' || c == '_' || c == ' '; });
-  const bool negative = text.starts_with('-');
+  if (text.ends_with('k')) text += 'B';
+  const bool negative = text.starts_with('-'), sign = negative || text.starts_with('+');
   const auto number = double(
-      cli::read_scaled(std::string_view(text).substr(negative), cli::kByteUnits, "", 0, DBL_MAX));
+      cli::read_scaled(std::string_view(text).substr(sign), cli::kByteUnits, "", 0, DBL_MAX));
   return negative ? -number : number;
 } catch (const InputError&) {
   return std::nullopt;

@@ -133,10 +133,11 @@ TEST_CASE("ranks that share a GPU get NCCL a host name each, and the loopback ne
   };
   CHECK(variables(3, {}) ==
         of("NCCL_HOSTID=zerolab-rank-3 NCCL_IB_DISABLE=1 NCCL_MULTI_RANK_GPU_ENABLE=1 "
-           "NCCL_SOCKET_IFNAME=lo"));
+           "NCCL_SOCKET_IFNAME=lo ZEROLAB_SHARE_GPU=1"));
   // The user's network stays, but one host name for all ranks would be refused by NCCL.
   CHECK(variables(0, of("NCCL_SOCKET_IFNAME=eth0 NCCL_HOSTID=mine")) ==
-        of("NCCL_HOSTID=zerolab-rank-0 NCCL_IB_DISABLE=1 NCCL_MULTI_RANK_GPU_ENABLE=1"));
+        of("NCCL_HOSTID=zerolab-rank-0 NCCL_IB_DISABLE=1 NCCL_MULTI_RANK_GPU_ENABLE=1 "
+           "ZEROLAB_SHARE_GPU=1"));
 }
 
 TEST_CASE("RANK wins over Slurm, whose numbers count the torchruns", "[dist]") {

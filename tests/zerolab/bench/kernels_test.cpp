@@ -130,15 +130,18 @@ TEST_CASE("bench comm --json has a row for each collective and size, with the ba
 }
 
 TEST_CASE("bench comm prints nccl-tests' columns", "[zerolab]") {
-  const Finished finished = call(kComm + "--ranks 2 --dtype bf16 -b 1000 -f 1 -n 2 -w 0");
+  const Finished finished = call(
+      kComm + "--ranks 2 --collective all_reduce,broadcast --dtype bf16 -b 1000 -f 1 -n 2 -w 0");
   CHECK(finished.code == 0);
-  for (const char* row : {"\n +collective +size +count +type +redop +time +algbw +busbw +#wrong\n",
-                          "\n +all_reduce +1000 +500 +bfloat16 +sum +[0-9.]+ (µ|m)s .* 0\n",
-                          "\n# average bus bandwidth: [0-9.]+ GB/s\n"}) {
+  for (const char* row :
+       {"\n +collective +size +count +type +redop +time +algbw +busbw +#wrong\n",
+        "\n +all_reduce +1000 +500 +bfloat16 +sum +[0-9.]+ (µ|m)s +[0-9]+\\.[0-9]{2} "
+        "+[0-9]+\\.[0-9]{2} +0\n",
+        "\n +broadcast +1000 +500 +bfloat16 +none ", "\n# average bus bandwidth: [0-9.]+ GB/s\n"}) {
     CAPTURE(finished.out, row);
     CHECK(std::regex_search(finished.out, std::regex(row)));
   }
-  CHECK(contains(finished.err, "1/1 all_reduce of 1000 B"));
+  CHECK(contains(finished.err, "1/2 all_reduce of 1000 B"));
 }
 
 }  // namespace cli

@@ -82,6 +82,7 @@ TEST_CASE("check traffic names what is planted in runs of PyTorch and DeepSpeed"
     CHECK(got.out.ends_with(row.code == 0 ? "\nas planned\n" : "\nnot as planned\n"));
     CHECK((row.code == 1) == contains(got.out, "\n  difference  "));
     for (const std::string& part : row.says) CHECK(contains(got.out, part));
+    CHECK_FALSE(contains(got.out, "the file holds more steps"));  // it marks them
   }
 }
 
@@ -99,7 +100,9 @@ TEST_CASE("NCCL's log, the flight recorder and traces of GPUs hold the same call
     for (const Json& r : json["traffic_per_step"])
       if (r["planned_calls"] > 0) CHECK(r["elements"] == r["planned_elements"]);
   }
-  CHECK(call(check(kTraces + "nccl.log", "fsdp2", 2)).code == 1);  // not one step
+  const Finished as_one = call(check(kTraces + "nccl.log", "fsdp2", 2));
+  CHECK(as_one.code == 1);
+  CHECK(contains(as_one.out, "; or the file holds more steps: --steps 2"));
   // As torchrun and others write what a rank prints; as editors on Windows write JSON.
   const ScratchFolder folder;
   for (const std::string end : {"] ", "]:"}) {  // torchrun's "[default0]:" touches the host
@@ -130,6 +133,20 @@ TEST_CASE("check traffic finds no difference in zerolab's own traces", "[zerolab
     CHECK(contains(got.out, "as planned"));
     CHECK_FALSE(contains(got.out, "harmless"));
   }
+  // A run that ends within its last step.
+  Json cut = Json::parse(read_file(folder / "zero3.json"));
+  Json& events = cut["traceEvents"];
+  for (int rank = 0; rank < 3; ++rank)
+    for (size_t i = events.size(); i-- > 0;)
+      if (events[i].value("name", "") == "step" && events[i]["pid"] == rank) {
+        events.erase(i);
+        break;
+      }
+  write_file(folder / "cut", cut.dump());
+  const Finished got = call(check(folder / "cut", "zero3", 3, kTwice));
+  CAPTURE(got.out, got.err);
+  CHECK(got.code == 0);
+  CHECK(contains(got.out, "calls outside the marked steps are not counted"));
 }
 
 TEST_CASE("files that check traffic cannot use end with one sentence", "[zerolab][check]") {
@@ -195,6 +212,8 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
        "step 2 differs: loss nan"},
       {"step,Train/Samples/train_loss\n16,5.9\n32,5.8\n48,5.7\n64,5.6\n", 0, "4 steps compared"},
       {"step,Train/Samples/train_loss\n17,5.9\n33,5.8\n", 0, "2 steps compared"},
+      {"step,Train/Samples/train_loss\n16,5.9\n32,5.8\n48,5.7\n32,5.8\n48,5.7\n64,5.6\n", 0,
+       "4 steps compared"},                                        // resumed
       {"step,train_loss\n2,5.8\n4,5.6\n", 0, "2 steps compared"},  // no samples: as they are
       {"epoch,step,lr,loss\n0,1,1e-3,5.9\n0,2,2e-3,5.8\n", 0, "2 steps compared"},
       {"step,loss\n2,5.8\n4,5.6\n", 0, "2 steps compared"},

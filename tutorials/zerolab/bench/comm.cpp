@@ -80,9 +80,13 @@ Json trial_json(const TimedTrial& trial, int ranks) {
 }
 
 std::string comm_text(const Json& report) {
-  const Json& results = report["results"];
+  Json results = report["results"];
   double sum = 0;  // [B/s]
-  for (const Json& row : results) sum += row["bus_bytes_per_second"].get<double>();
+  for (Json& row : results) {
+    sum += row["bus_bytes_per_second"].get<double>();
+    if (row["reduction"].is_null()) row["reduction"] = "none";
+  }
+  const auto giga = [](const Json& value) { return format("%.2f", double(value) / 1e9); };
   return str("# ", plural(report["ranks"], "rank"), "; ", as_is(report["description"]),
              "\n# in place, except all_to_all; time of the slowest rank, median of ",
              report["iterations"], " calls after ", report["warm_up"], "; GB/s\n\n",
@@ -92,8 +96,8 @@ std::string comm_text(const Json& report) {
                                         {"type", "/type", as_is},
                                         {"redop", "/reduction", as_is},
                                         {"time", "/seconds/median", as_seconds},
-                                        {"algbw", "/algorithm_bytes_per_second", as_giga},
-                                        {"busbw", "/bus_bytes_per_second", as_giga},
+                                        {"algbw", "/algorithm_bytes_per_second", giga},
+                                        {"busbw", "/bus_bytes_per_second", giga},
                                         {"#wrong", "/wrong", as_is}}),
              "# average bus bandwidth: ", digits(sum / 1e9 / double(results.size()), 3), " GB/s\n",
              report["ok"].get<bool>() ? "" : "CHECK FAILED: some values are wrong\n");

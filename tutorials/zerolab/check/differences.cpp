@@ -45,7 +45,7 @@ using Planned = std::vector<PlannedCalls*>;
 class Comparison {
  public:
   Comparison(const TrafficCase& given, const std::vector<SeenCall>& calls)
-      : c_(given), A_(given.config.accumulation) {
+      : c_(given), A_(given.config.accumulation), marked_(!calls.empty() && calls[0].step >= 0) {
     for (const SeenCall& s : calls) left_.push_back({s, s.elements});
     fit_units();
     if (!plan_.note.empty()) verdict.notes.insert(plan_.note);
@@ -279,16 +279,18 @@ class Comparison {
       std::string& what = multiples[made / planned];
       what += str(what.empty() ? "" : " and ", name(purpose), "s");
     }
-    for (const auto& [times, what] : multiples)
+    for (const auto& [times, what] : multiples) {
+      const auto more = marked_ ? "" : str("; or the file holds more steps: --steps ", times);
       if (times == 0)
         say("gradients are reduced with the last of ", A_, " micro-batches only ",
             "(set_requires_gradient_sync(False)): full gradients stay in between");
       else if (what == "gradients" && !plan_.each)
         say("× ", times, ": gradients are reduced in each micro-batch, not once per step: ",
-            "no_sync() is missing");
+            "no_sync() is missing", more);
       else
         say("× ", times, ": ", what, " are communicated ", times, " times as often as planned; ",
-            "of more micro-batches: --set gradient_accumulation_steps=", times * A_);
+            "of more micro-batches: --set gradient_accumulation_steps=", times * A_, more);
+    }
   }
 
   // All-gathers of units, by size: blocks have one.
@@ -342,6 +344,7 @@ class Comparison {
 
   TrafficCase c_;
   const int64_t A_;
+  const bool marked_;  // the file says where a step begins
   TrafficPlan plan_;
   std::vector<Seen> left_;  // calls that are not explained yet
   std::map<std::string, int64_t> other_types_;

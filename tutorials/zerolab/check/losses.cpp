@@ -65,10 +65,11 @@ double number_at(const std::string& line, const std::string& word, int64_t nth) 
 }
 
 // "step loss" in any clothing: a table, CSV, lines of a log. DeepSpeed's monitor counts samples in
-// a column that it calls "step": then the nth line is step n.
+// a column that it calls "step": then the nth count is step n; a resumed run repeats some.
 struct TextLines {
-  int64_t step_at = 0, loss_at = 1, n = 0;
+  int64_t step_at = 0, loss_at = 1;
   bool samples = false;
+  std::map<double, size_t> steps;  // of each count
 
   Json row(const std::string& line) {  // null: it has none
     const auto column = [&](const char* word) {
@@ -81,9 +82,11 @@ struct TextLines {
       step_at = column("step");
       loss_at = line.find("loss") == line.npos ? INT64_MAX : column("loss");
     }
-    const double step = number_at(line, "step", step_at), loss = number_at(line, "loss", loss_at);
+    double step = number_at(line, "step", step_at);
+    const double loss = number_at(line, "loss", loss_at);
     if (!(step >= 0) || loss == -INFINITY) return {};
-    return {{"step", samples ? double(++n) : step}, {"loss", loss}};
+    if (samples) step = double(steps.try_emplace(step, steps.size() + 1).first->second);
+    return {{"step", step}, {"loss", loss}};
   }
 };
 

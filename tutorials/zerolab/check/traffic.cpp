@@ -49,7 +49,7 @@ void read_file(const TrafficOptions& options, const std::string& path, int place
     for (const SeenCall& call : file.calls) {
       if (call.rank != rank) continue;
       const int64_t step = marked > 0 ? call.step : i++ * steps / n;
-      if (step >= 0)
+      if (step >= 0 && step < steps)
         each[size_t(step)].push_back(call);
       else
         run.notes.insert("calls outside the marked steps are not counted");

@@ -66,8 +66,6 @@ inline bool is_interrupt(const std::exception& e, int signal) {
 // Exit code 128 + signal is then used.
 inline Failure failure_of(const std::exception_ptr& error, int signal) {
   const Failure interrupted{128 + (signal != 0 ? signal : SIGINT), interrupted_by(signal)};
-  constexpr const char* kShards =
-      " A higher ZeRO stage keeps less on each rank, and so do more ranks in zero1 to zero3.";
   const char* report = "report it with the command line and the output of 'zerolab doctor'.";
   try {
     std::rethrow_exception(error);
@@ -76,7 +74,7 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
   } catch (const InputError& e) {
     return {kUsage, e.what()};
   } catch (const OutOfMemory& e) {
-    return {kOutOfMemory, e.what() + std::string(e.pool == Pool::host ? "" : kShards)};
+    return {kOutOfMemory, e.what()};
   } catch (const std::bad_alloc&) {
     return {kOutOfMemory,
             "this machine has no memory left; try a smaller model, fewer ranks or a smaller "

@@ -215,7 +215,7 @@ std::string variants_help() {
 }
 
 std::vector<std::string> comma_list(std::string_view text) {
-  return CLI::detail::split(std::string(text), ',');
+  return CLI::detail::split(std::string(text) + ',', ',');  // also a last empty part
 }
 
 size_t choose(const std::string& text, const std::vector<std::string>& words) {

@@ -72,7 +72,14 @@ std::string sentence_of(const App& app, const std::string& text) {
   if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
   if (text.ends_with("disallowed flag override"))
     return "--" + text.substr(0, text.find(' ')) + " takes no value";
-  return text;
+  if (!text.ends_with(" is required")) return text;
+  const auto* missing = command.get_option(text.substr(0, text.find(' ')));
+  std::string usage = ". Write: " + path_of(command, true);
+  for (const auto* option : command.get_options())
+    if (option->get_required()) usage += " " + option->get_name();
+  const std::string value = missing->get_option_text();
+  return path + " needs " + missing->get_name() + (value.empty() ? "" : " " + value) + ": " +
+         missing->get_description() + (missing->get_positional() ? usage : "");
 }
 
 }  // namespace zl::cli

@@ -12,7 +12,8 @@ namespace zl::cli {
 // removed; …".
 inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"draw", "the pictures are SVG files below tutorials/, edited by hand"},
-    {"--color", "lines are plain; NO_COLOR=1 leaves colour out of what launch prints"},
+    {"--color", "lines are plain; NO_COLOR=1 leaves colour out of launch and of a lesson's --step"},
+    {"--kills", "kill a run while it saves, as the chapter of lesson 13 says"},
     {"--memory-snapshot", "use 'train --trace FILE', whose timeline shows each rank's memory"},
     {"compare --trace", "use 'zerolab train --stage STAGE --trace FILE'"},
     {"config init", "copy the file of tutorials/reference/configuration.md"},

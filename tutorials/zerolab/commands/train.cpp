@@ -286,12 +286,21 @@ int train(TrainOptions options) {
   complete_checkpoint_flags(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   const RunSetup setup = set_up_run(options, kTrainRanks, process);
-  require_groups_used(options.source, {setup.spec.engine.stage});
+  const StageKind stage = setup.spec.engine.stage;
+  require_groups_used(options.source, {stage});
   const std::string note = is_first(process) ? check_resume(options, setup.spec.steps) : "";
   TrainingRun run(options, setup, is_first(process));
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
-  return run.run();
+  try {
+    return run.run();
+  } catch (const OutOfMemory& e) {  // what to try depends on the stage, which memory does not know
+    const char* advice = e.pool == Pool::host ? ""
+                         : shards_parameter(stage)
+                             ? " With more ranks each keeps a smaller shard."
+                             : " A higher ZeRO stage keeps less on each rank.";
+    throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
+  }
 }
 
 constexpr const char* kTrainFooter =

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "dist/mpi/mpi_transport.h"
+#include "dist/processes/launch_environment.h"
 #include "tutorials/zerolab/cli/failure.h"
 #include "tutorials/zerolab/cli/number_text.h"
 
@@ -177,16 +178,15 @@ class Ranks {
     const std::string rank = std::to_string(number), size = std::to_string(plan_.ranks);
     const auto [output, pipe] = new_pipe();
     fcntl(output, F_SETFL, O_NONBLOCK);
-    const std::pair<const char*, std::string> variables[] = {
-        {"RANK", rank},
-        {"WORLD_SIZE", size},
-        {"LOCAL_RANK", rank},
-        {"LOCAL_WORLD_SIZE", size},
-        {"MASTER_ADDR", "127.0.0.1"},
-        {"ZEROLAB_PORT", std::to_string(plan_.port)},
-        {"ZEROLAB_RUN_ID", plan_.run}};
-    for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
-    if (plan_.share_gpu) setenv("ZEROLAB_SHARE_GPU", "1", 1);
+    std::map<std::string, std::string> variables{{"RANK", rank},
+                                                 {"WORLD_SIZE", size},
+                                                 {"LOCAL_RANK", rank},
+                                                 {"LOCAL_WORLD_SIZE", size},
+                                                 {"MASTER_ADDR", "127.0.0.1"},
+                                                 {"ZEROLAB_PORT", std::to_string(plan_.port)},
+                                                 {"ZEROLAB_RUN_ID", plan_.run}};
+    if (plan_.share_gpu) variables.merge(shared_gpu_variables(number, std::getenv));
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     unsetenv("TORCHELASTIC_RUN_ID");  // this is not torchrun
     std::array<int, 3> streams{null_, pipe, pipe};
     if (number == 0) streams = {stdin_, 1, terminal_.rewrites ? 2 : pipe};
@@ -258,10 +258,6 @@ class Ranks {
     if (std::exchange(end_signal_, number) == 0) terminate(plan_.grace);
   }
 
-  void end_later(Clock::duration later, int signal) {
-    if (!next_) next_ = Next{Clock::now() + later, signal};
-  }
-
   void terminate(Clock::duration before_kill) {
     signal_all(SIGTERM);
     signal_all(SIGCONT);
@@ -277,12 +273,12 @@ class Ranks {
     Rank& rank = ranks_[number];
     rank.alive = false;
     rank.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    if (interrupts_ > 0) end_later(plan_.grace, SIGKILL);
+    if (interrupts_ > 0 && !next_) next_ = Next{Clock::now() + plan_.grace, SIGKILL};
     if (rank.status == 0 || rank.ended_by_launch || interrupts_ > 0 || end_signal_ != 0) return;
     if (WIFSIGNALED(rank.status))
       say(str(rank.name, " was killed by ", how(rank.status), hint(WTERMSIG(rank.status))));
     if (!cause_ || (follows(ranks_[*cause_].status) && !follows(rank.status))) cause_ = number;
-    end_later(plan_.grace, SIGTERM);
+    if (!next_) next_ = Next{Clock::now() + plan_.grace, SIGTERM};
   }
 
   void end_in_time() {

@@ -12,14 +12,14 @@ namespace {
 
 // What to try where there is too little of each.
 constexpr const char* kAdvice[] = {
-    "a smaller model, micro-batch or bucket, --set zerolab.recompute=full, or 'zerolab plan'.",
+    "a smaller model, micro-batch or bucket, --set zerolab.recompute=full, or 'zerolab plan'",
     "offloading less, more ranks, or --checkpoint-writes wait",
     "another folder as nvme_path, or a smaller model"};
 
 // What some ranks share.
 struct Room {
   Pool pool;
-  std::string place;  // "this machine still has", "GPU 0 (NVIDIA H200) still has"
+  std::string place;  // "this machine", "GPU 0 (NVIDIA H200)"
   int64_t bytes;      // [B] that are left; of memory 0: unknown
   int ranks;          // that share it
 };
@@ -29,11 +29,12 @@ void require_room(StageKind stage, const Room& room, int64_t each) {
   const int64_t all = each * std::max(room.ranks, 1);
   const bool unknown = room.bytes == 0 && room.pool != Pool::disk;
   if (unknown || all <= room.bytes) return;
-  const std::string text = str(
-      name(stage), " needs ", human_bytes(each), " (", each, " bytes) of ", name(room.pool),
-      room.pool == Pool::disk ? " space" : " memory", " per rank, so ", human_bytes(all), " (", all,
-      " bytes) on ", plural(room.ranks, "rank"), ", but ", room.place, " ", human_bytes(room.bytes),
-      " (", room.bytes, " bytes); nothing was started. Try ", kAdvice[size_t(room.pool)]);
+  const std::string text =
+      str(name(stage), " needs ", human_bytes(each), " (", each, " bytes) of ", name(room.pool),
+          room.pool == Pool::disk ? " space" : " memory", " per rank, so ", human_bytes(all), " (",
+          all, " bytes) on ", plural(room.ranks, "rank"), ", but ", room.place, " still has ",
+          human_bytes(room.bytes), " (", room.bytes, " bytes); nothing was started. Try ",
+          kAdvice[size_t(room.pool)]);
   require_input(room.pool != Pool::disk, text);
   throw OutOfMemory(text, 0, room.pool, "initialize", "", each);
 }
@@ -57,18 +58,17 @@ void require_rooms(const TrainingSpec& spec, const RunSetup& setup, const RankRe
   for (size_t i = 0; i < gpus.size(); ++i)
     if (const int ranks = process ? 1 : setup.device.ranks_on(i, spec.ranks); ranks > 0)
       require_room(stage,
-                   {Pool::device, str("GPU ", gpus[i].index, " (", gpus[i].name, ") still has"),
+                   {Pool::device, str("GPU ", gpus[i].index, " (", gpus[i].name, ")"),
                     gpus[i].available, ranks},
                    device);
   // Ranks on the CPU have both pools in the machine's memory.
   const int64_t machine = host + (gpus.empty() ? device : 0);
   const Pool pool = gpus.empty() && host <= device ? Pool::device : Pool::host;
-  require_room(stage, {pool, "this machine still has", available_memory(), here}, machine);
+  require_room(stage, {pool, "this machine", available_memory(), here}, machine);
   // The file of each rank takes its space before the first step.
   const std::string& folder = spec.engine.nvme_path;
   if (needs_disk(spec.engine))
-    require_room(stage, {Pool::disk, folder + " still has", free_disk_space(folder), here},
-                 dry.disk.peak_total());
+    require_room(stage, {Pool::disk, folder, free_disk_space(folder), here}, dry.disk.peak_total());
 }
 
 }  // namespace
@@ -87,8 +87,13 @@ RankReport require_memory(const TrainingSpec& spec, const RunSetup& setup,
 }
 
 void require_host_limit(const TrainingSpec& spec, const RankReport& dry) {
-  require_room(spec.engine.stage, {Pool::host, "--host-memory is", spec.host_memory, 1},
-               host_peak(spec, dry));
+  const int64_t host = host_peak(spec, dry), limit = spec.host_memory;
+  if (limit == 0 || host <= limit) return;
+  throw OutOfMemory(
+      str(name(spec.engine.stage), " needs ", human_bytes(host), " (", host,
+          " bytes) of host memory per rank, but --host-memory is ", human_bytes(limit), " (", limit,
+          " bytes); nothing was started. Try a larger limit, or ", kAdvice[size_t(Pool::host)]),
+      0, Pool::host, "initialize", "", host);
 }
 
 }  // namespace zl::cli

@@ -134,12 +134,16 @@ std::string RunFolder::run_in_it(For use) const {
 }
 
 RunFolder::RunFolder(const std::string& path, For use) : path_(path) {
+  std::error_code error;
+  require_input(!fs::exists(path, error) || fs::is_directory(path, error), "--out ", path,
+                " is a file; name a folder");
   const std::string found = run_in_it(use);
   const bool resumable = use == For::train && !list_checkpoints(path).empty();
   require_input(found.empty(), "--out ", path, " already holds a run (", found, "); ",
                 resumable ? "add --resume to go on with it, " : "",
                 "choose another folder, or remove that one");
-  created_ = fs::create_directories(path);  // or throws why not
+  created_ = fs::create_directories(path, error);
+  require_input(!error, "--out ", path, " cannot be created: ", error.message());
   require_input(access(path.c_str(), W_OK | X_OK) == 0, "--out ", path,
                 " cannot be written to: ", std::strerror(errno));
 }

@@ -118,6 +118,13 @@ void open_data(const RunOptions& options, RunSetup& setup) {
   TokenData data = config.data ? TokenData::open(*config.data)
                                : TokenData::of_text("the text that comes with zerolab",
                                                     std::string(default_corpus()));
+  for (int f = 1; f < data.files() && !options.quiet; ++f)
+    if (data.file_format(f) != std::string_view(data.file_format(0))) {
+      std::fprintf(stderr, "note: %s is %s, but %s is %s: their tokens may mean other things\n",
+                   printable_line(data.file_name(0)).c_str(), data.file_format(0),
+                   printable_line(data.file_name(f)).c_str(), data.file_format(f));
+      break;
+    }
   data.require_below(setup.model.model.vocab, end_if_interrupted);
   WindowOptions order{.hold_out = options.spec.eval_every > 0, .poll = end_if_interrupted};
   if (options.shuffle) order.shuffle_seed = config.seed;
