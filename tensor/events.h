@@ -69,7 +69,7 @@ class EventStream {
 
   // Counts a move, and appends its event.
   void move(Move move, int64_t bytes);
-  // All moves so far. Assign {} to begin again; code whose moves do not count saves and restores it.
+  // All moves so far. Assign {} to begin again; code that is not counted saves and restores it.
   MoveLog& moves() { return moves_; }
 
   // Calls `listener` at each append, on the rank's own thread. It may block, but must not append.

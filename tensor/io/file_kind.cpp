@@ -72,7 +72,7 @@ FileKind recognise_file(std::string_view head) {
     if (head.substr(std::min(s.at, head.size())).starts_with(s.bytes)) return s.kind;
   if (is_pickle(head)) return {"a pickle of Python", kNumbers};
   if (is_text(head))
-    return {"a text", "is it the right file, and complete? A hub's link to it has /resolve/, not /blob/", true};
+    return {"a text", "is it the right file, and complete? A hub's link to it has /resolve/", true};
   return {};
 }
 

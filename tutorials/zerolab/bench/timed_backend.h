@@ -88,7 +88,6 @@ class TimedBackend final : public Backend {
            (seed, stream, i, mean, sigma, out))
   ZL_TIMED(add, (T a, T b, T y), (a, b, y))
   ZL_TIMED(accumulate, (T from, T into), (from, into))
-  ZL_TIMED(divide, (double divisor, T x), (divisor, x))
   ZL_TIMED(gelu, (T x, T y), (x, y))
   ZL_TIMED(gelu_backward, (T x, T dy, T dx, Write write), (x, dy, dx, write))
   ZL_TIMED(sum_rows, (T x, T out, T workspace), (x, out, workspace))
