@@ -25,6 +25,15 @@ struct Open {
   std::string path;
 };
 
+// Where the text has this number, other than in a string.
+size_t place_of(const std::string& number, const std::string& text) {
+  const auto ends = [&](size_t i) { return i >= text.size() || kMarks.find(text[i]) < text.npos; };
+  size_t at = text.find(number);
+  while (at != text.npos && !(ends(at - 1) && ends(at + number.size())))
+    at = text.find(number, at + 1);
+  return std::min(at, text.size());
+}
+
 // The length of the comment with which the text begins; 0: none, npos: it has no end.
 size_t comment_length(std::string_view text) {
   if (text[0] == '#' || text.starts_with("//")) return std::min(text.find('\n'), text.size());
@@ -104,11 +113,8 @@ std::string plain_json(std::string_view original, const std::string& name, Place
     throw InputError(wrong_word(text, name, e.byte, ": this is no JSON: ", kRules));
   } catch (const json::out_of_range& e) {
     const std::string said = e.what();  // "[json.exception.…] number overflow parsing '1e999'"
-    const size_t first = said.find('\'') + 1;
-    const std::string number = said.substr(first, said.size() - 1 - first);
-    const auto is_mark = [&](size_t i) { return kMarks.find(text[i]) != std::string_view::npos; };
-    size_t at = text.find(number);  // not one in a string
-    while (!is_mark(at - 1) || !is_mark(at + number.size())) at = text.find(number, at + 1);
+    const size_t quote = said.find('\'') + 1,
+                 at = place_of(said.substr(quote, said.size() - 1 - quote), text);
     throw InputError(wrong_word(text, name, at + 2, ": a number is out of range: "));
   }
 }

@@ -43,7 +43,7 @@ std::vector<int64_t> parse_counts(const std::string& what, const json& entry, co
   require_input(list != entry.end() && list->is_array(), what, " has no array ", key);
   for (const json& n : *list)
     if (!n.is_number_unsigned() || n.get<uint64_t>() > uint64_t(INT64_MAX))
-      throw InputError(str(what, ": ", key, " holds ", n.is_number() ? n.dump() : n.type_name(),
+      throw InputError(str(what, ": ", key, " holds ", n.is_structured() ? n.type_name() : n.dump(),
                            "; expected whole numbers from 0 to ", INT64_MAX));
   return list->get<std::vector<int64_t>>();
 }
