@@ -219,8 +219,8 @@ TEST_CASE("what changes results in DeepSpeed, or what it refuses itself, is an e
   check({
       {".stage=1; prescale_gradients=true", "note: has no effect: "},
       {".stage=3; prescale_gradients=false; gradient_predivide_factor=1.0", ""},
-      {"gradient_allreduce_op=sum", "error: zerolab always works as if this were mean"},
-      {"gradient_allreduce_op=max", "error: zerolab always works as if this were mean"},
+      {"gradient_allreduce_op=sum", "error: gradients are averaged"},
+      {"gradient_allreduce_op=max", "error: gradients are averaged"},
       {"gradient_allreduce_op=mean", ""},
       {".zenflow={}", "error: zerolab always works as if this were absent"},
       {R"(.zenflow={"topk_ratio": 0.1, "update_interval": 4})",
