@@ -138,7 +138,7 @@ std::vector<std::string> ControlClient::meet(const Call& call, const std::string
   lock.unlock();
   if (!texts) throw_failure(call);
   set_state(record, CallState::moving);
-  return *texts;
+  return std::move(*texts);
 }
 
 int64_t ControlClient::require_same_call(const Call& call, const EventStream& events) {

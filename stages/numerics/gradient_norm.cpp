@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace zl {
 
@@ -45,13 +46,8 @@ const std::vector<double>& RankNumbers::wait() {
 }
 
 double RankNumbers::wait_for_sum() {
-  double sum = 0;
-  for (const double number : wait()) sum += number;
-  return sum;
-}
-
-double sum_over_ranks(Communicator& comm, Memory& memory, double mine, CallName name) {
-  return RankNumbers(comm, memory, std::span(&mine, 1), name).wait_for_sum();
+  const std::vector<double>& numbers = wait();
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0);
 }
 
 // ---- the norm --------------------------------------------------------------------------------

@@ -34,9 +34,6 @@ class RankNumbers {
   kernel::Download numbers_;
 };
 
-// The sum of one number per rank. Every rank must call it; waits.
-double sum_over_ranks(Communicator& comm, Memory& memory, double mine, CallName name);
-
 // Every rank must call it; all get the same bits. Squares are added in fp64: in blocks of 1,024
 // elements from the start of each shard, then unit by unit, then in rank order. In reproducible
 // mode the blocks are added one after another, in the order of the unsharded units. The host waits.

@@ -282,11 +282,6 @@ int64_t kept_bytes(const PredictionInput& in) {
          size_of(in.options.precision);
 }
 
-int64_t returned_bytes(const PredictionInput& in) {
-  if (!in.options.cpu_checkpointing || in.kept_inputs.empty()) return 0;
-  return std::ranges::max(in.kept_inputs) * size_of(in.options.precision);
-}
-
 CheckpointBytes checkpoint_bytes(PredictionInput in, DeviceKind device) {
   constexpr int64_t kBuffer = 1 << 20;  // [B]
   in.options = with_groups(in.options, in.ranks);

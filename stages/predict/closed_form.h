@@ -75,8 +75,6 @@ Prediction predict(PredictionInput input);
 // [B] of one rank between forward and backward, of all inputs together. On the device, or with
 // cpu_checkpointing on the host.
 int64_t kept_bytes(const PredictionInput& in);
-// [B] on the device while backward uses one that does not stay there: the largest. 0: they stay.
-int64_t returned_bytes(const PredictionInput& in);
 
 // ---- checkpoints, and the paper's own terms ----------------------------------------------------
 

@@ -147,7 +147,7 @@ TEST_CASE("a rank that comes late, ends early or skips a unit is named within th
   StageRunSpec early = spec_of(stage);
   early.after_backward = [=](Stage&, OddModel&, Communicator& comm, Memory& memory) {
     if (comm.rank() == rank)  // a call that the others do not make now
-      (void)sum_over_ranks(comm, memory, 1, {"loss", Purpose::loss});
+      (void)RankNumbers(comm, memory, std::vector{1.0}, {"loss", Purpose::loss}).wait();
   };
   CHECK_THROWS_MATCHES(
       run_stage(early), CommunicationError,

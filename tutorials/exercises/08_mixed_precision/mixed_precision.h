@@ -4,9 +4,8 @@
 #include <memory>
 #include <span>
 
-#include "dist/communicator.h"
+#include "stages/numerics/gradient_norm.h"
 #include "tensor/dtype.h"
-#include "tensor/memory.h"
 
 namespace zl {
 
@@ -39,6 +38,11 @@ struct PrecisionStep {
   double norm = 0;       // of the gradient of all ranks, not scaled, before clipping
   bool skipped = false;  // the gradient was not finite on some rank: nothing was updated
 };
+
+// The sum of one number per rank, with the same bits on every rank. Every rank must call it; waits.
+inline double sum_over_ranks(Communicator& comm, Memory& memory, double mine, CallName name) {
+  return RankNumbers(comm, memory, std::span(&mine, 1), name).wait_for_sum();
+}
 
 // All ranks make the same calls in the same order.
 class MixedPrecision {
