@@ -134,7 +134,7 @@ std::vector<std::string> ControlClient::meet(const Call& call, const std::string
     if (while_waiting) while_waiting();
     lock.lock();
   }
-  const auto texts = std::exchange(texts_, {});
+  auto texts = std::exchange(texts_, {});
   lock.unlock();
   if (!texts) throw_failure(call);
   set_state(record, CallState::moving);
