@@ -192,7 +192,7 @@ bool CheckpointSave::written() const {
 }
 
 CheckpointRecord CheckpointSave::commit() {
-  const auto waits = std::chrono::steady_clock::now();
+  const double trained = seconds_since(begin_) - stall_;  // [s] while files were being written
   const auto written = on_ranks("checkpoint written", [&] {
     std::string pieces = writing_.get();
     // Before rank 0 can hear of it: from then on no other rank takes files from the folder.
@@ -212,11 +212,12 @@ CheckpointRecord CheckpointSave::commit() {
     });
   })[0];
   buffers_.clear();
+  const double seconds = seconds_since(begin_);
   return {.folder = folder_,
           .step = manifest_.position.step,
           .bytes = manifest_.bytes(),
-          .seconds = seconds_since(begin_),
-          .stall = stall_ + seconds_since(waits),
+          .seconds = seconds,
+          .stall = seconds - trained,
           .problem = problem};
 }
 
