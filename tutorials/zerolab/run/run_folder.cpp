@@ -86,7 +86,7 @@ void complete_checkpoint_flags(RunOptions& options) {
     resume = options.out;
   }
   if (resume && options.out.empty()) {
-    if (!fs::exists(*resume))
+    if (!is_checkpoint(*resume) && !fs::exists(*resume))
       throw UsageError(str("--resume ", *resume, ": there is no such folder; '--out ", *resume,
                            " --resume' begins a run where there is none yet"));
     options.out = run_of(*resume);
