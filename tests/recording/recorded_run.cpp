@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tests/paths.h"
+#include "tutorials/recording/recording.h"
 
 namespace zl::test {
 namespace {
@@ -104,14 +106,17 @@ RecordedRun record(StageRunSpec spec, StageKind recorded_as) {
   };
   run.result = run_training(training, callbacks);
   run.step = recording.result();
+  run.of_ranks = recording.collected();
   return run;
 }
 
-CallsSeen named_calls(const recording::RankRecording& rank) {
+CallsSeen named_calls(const std::string& recorded) {
   CallsSeen calls;
   std::string last;
-  for (const auto& e : rank.events) {
-    const std::string method = rank.text(e.method), named = str(rank.text(e.unit), " ", method);
+  const nlohmann::json rank = nlohmann::json::parse(recorded);
+  for (const nlohmann::json& e : rank["events"]) {
+    const std::string unit = rank["texts"][e[2].get<size_t>()],
+                      method = rank["texts"][e[5].get<size_t>()], named = str(unit, " ", method);
     if (!method.empty() && named != last) calls.push_back(named);
     last = named;
   }

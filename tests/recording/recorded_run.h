@@ -17,6 +17,7 @@ using HeldSeen = std::vector<std::string>;
 
 struct RecordedRun {
   recording::RecordedStep step;
+  std::vector<std::string> of_ranks;  // what each recorded, as JSON
   TrainingResult result;
   std::vector<CallsSeen> calls;             // by rank, in the recorded step
   std::vector<std::vector<HeldSeen>> held;  // by rank and event of the recorded step
@@ -26,8 +27,9 @@ struct RecordedRun {
 RecordedRun record(StageRunSpec spec, StageKind recorded_as);
 inline RecordedRun record(const StageRunSpec& spec) { return record(spec, spec.stage); }
 
-// The calls that the methods of the recorded events name, those of each unit in order.
-CallsSeen named_calls(const recording::RankRecording& rank);
+// The calls that the methods of the recorded events name, those of each unit in order. `recorded`:
+// the JSON of a rank or of a step.
+CallsSeen named_calls(const std::string& recorded);
 // `calls` in the order of units; of one unit in the order of the calls.
 CallsSeen by_unit(CallsSeen calls);
 

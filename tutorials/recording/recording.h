@@ -1,16 +1,37 @@
-// What every rank had at each event of a run: what --step shows, what the maps of lessons 07 and 08
-// are drawn from, and, of one step, what the report plays (step_json.h).
+// What every rank had at each event of a run: what --step shows, and what the maps of lessons 07
+// and 08 are drawn from. (What the report plays is in run_recording.h.)
 #pragma once
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dist/communicator.h"
-#include "tutorials/recording/rank_recording.h"
+#include "tensor/events.h"
+#include "tensor/memory.h"
 
 namespace zl::recording {
 
+// A row of a table about one rank: a name, and what the rank has there, as {"h.0", "# + /"}.
+using Row = std::pair<std::string, std::string>;
+
+// Phases, unit events, and begins and ends of collectives of all ranks: two ranks record the same
+// events in the same order. A send and a receive are of two ranks only, and the others have no such
+// event.
+inline bool is_collective(const Event& event) {
+  return event.kind >= EventKind::collective_begin && event.what != std::string_view("send") &&
+         event.what != std::string_view("receive");
+}
+inline bool is_recorded(const Event& event) {
+  const bool at_point =
+      event.kind == EventKind::collective_begin || event.kind == EventKind::collective_end;
+  return event.kind == EventKind::phase || event.kind == EventKind::unit ||
+         (at_point && is_collective(event));
+}
+
+// What is recorded of a rank beside its events, its memory and its traffic.
 struct View {
   std::function<std::vector<Row>()> rows = {};  // called on the rank's own thread at each event
   std::vector<std::string> legend = {};         // lines that explain the rows

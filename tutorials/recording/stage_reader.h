@@ -23,7 +23,12 @@ class StageReader {
   const char* at(const Event& event);
   // Whether "reshard" ran between the event before the last and the last, because of the former.
   bool resharded() const { return resharded_; }
-  // Now. A row per unit with three letters: parameter, gradient, optimizer state.
+  // Now. A row per unit with three letters: parameter, gradient, optimizer state. '#': the rank has
+  // the full tensor; '/': its shard; '.': nothing. Of a full tensor that is not valid throughout:
+  //   '0'  a gradient that is zero, because the unit was updated and no backward pass has begun
+  //   '+'  a gradient of this rank's rows, which is not reduced yet
+  //   '~'  a parameter that an all-gather fills, or a gradient after its reduce-scatter: only the
+  //        slice that this rank owns is valid
   std::vector<Row> rows() const;
 
  private:

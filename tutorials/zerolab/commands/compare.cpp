@@ -5,7 +5,6 @@
 
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/cli/progress.h"
-#include "tutorials/zerolab/report/baseline.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/run_page.h"
 #include "tutorials/zerolab/run/run_folder.h"
@@ -21,17 +20,13 @@ struct CompareOptions : RunOptions {
 };
 
 // Prints the results and writes the files. Returns the exit code.
-int finish(const CompareOptions& options, ComparisonReport& report,
-           const std::optional<Baseline>& baseline, RunPage& page) {
-  if (baseline) report.baseline_difference = baseline->first_difference(comparison_json(report));
-  const std::string json = comparison_json(report),
-                    file = (std::filesystem::path(options.out) / "compare.json").string();
-  page.end(options.json ? json : comparison_text(report), json, {{file, json}});
+int finish(const CompareOptions& options, const ComparisonReport& report, bool any_fits,
+           RunPage& page) {
+  const std::string file = (std::filesystem::path(options.out) / "compare.json").string();
+  page.end(options.json ? report.json : report.text, report.json, {{file, report.json}});
   if (!options.out.empty() && !options.json)
     std::printf("%s\n", printable(str("Files: ", page.file(), ", ", file)).c_str());
-  const Comparison& comparison = report.comparison;
-  if (!comparison.any_fits()) return kOutOfMemory;
-  return comparison.ok() && report.baseline_difference.empty() ? kFine : kFailed;
+  return !any_fits ? kOutOfMemory : report.ok ? kFine : kFailed;
 }
 
 int compare(CompareOptions options) {
@@ -41,10 +36,8 @@ int compare(CompareOptions options) {
   const bool first = is_first(process);
   const RunSetup setup = set_up_run(options, kCompareRanks, process);
   std::optional<Baseline> baseline;
-  if (!options.baseline.empty()) {
-    baseline.emplace(options.baseline);
-    baseline->require_same_settings(comparison_settings(setup, options.stages));
-  }
+  if (!options.baseline.empty())
+    baseline.emplace(options.baseline, comparison_settings(setup, options.stages));
   require_memory(setup.spec, setup, options.stages);
   const auto presets = predict_presets({}, setup.config, setup.spec);
   std::optional<RunFolder> folder;
@@ -78,8 +71,9 @@ int compare(CompareOptions options) {
     return page.end_early(e, running ? str(" while ", name(*running), " ran") : "", "");
   }
   if (!first) return kFine;
-  ComparisonReport report{setup, comparison, options.baseline, "", presets};
-  return finish(options, report, baseline, page);
+  const Baseline* compared = baseline ? &*baseline : nullptr;
+  return finish(options, comparison_report(setup, comparison, presets, compared),
+                comparison.any_fits(), page);
 }
 
 constexpr const char* kCompareFooter =

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/report/run_page.h"
 
@@ -19,8 +18,7 @@ int report(const std::string& folder, bool json) {
                 fs::is_directory(folder, error) ? "' has no report.json" : "' is no folder",
                 "; compare and train write report.json with --out DIR, train after its "
                 "second step");
-  const std::string document =
-      continued_report(read_small_file(path, {"report", 1 << 30}), path, metrics_lines(folder));
+  const std::string document = continued_report(folder);
   if (json) return std::fputs(document.c_str(), stdout), kFine;
   const TextFile page = report_files(folder, document)[1];
   write_files({page}, Existing::replace);

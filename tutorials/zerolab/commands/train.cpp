@@ -16,7 +16,6 @@
 #include "tutorials/zerolab/report/train_report.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_reports.h"
-#include "tutorials/zerolab/run/run_trace.h"
 
 namespace zl::cli {
 namespace {
@@ -104,7 +103,7 @@ class TrainingRun {
           spec_, {.resumed = [this](const LoadedCheckpoint& loaded) { resumed(loaded); },
                   .at_start = [this](Trainer& training) { at_start(training); },
                   .after_backward = [this](Trainer& t) { tell_of_interrupt(t.comm().rank()); },
-                  .after_step = [this](Trainer& training) { page_.after_step(training); },
+                  .after_step = [this](Trainer& t) { try_to([&] { page_.after_step(t); }); },
                   .on_step = [this](const StepRecord& record) { on_step(record); },
                   .saved = [this](const CheckpointRecord& record) { saved(record); },
                   .at_end = [this](Trainer& training) { at_end(training); }});

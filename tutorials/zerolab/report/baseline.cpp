@@ -1,11 +1,10 @@
-#include "tutorials/zerolab/report/baseline.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.h"
 #include "tensor/io/small_file.h"
 #include "tutorials/zerolab/cli/document.h"
+#include "tutorials/zerolab/report/comparison_report.h"
 
 namespace zl::cli {
 namespace {
@@ -50,10 +49,10 @@ std::string difference(const Json& stored, const Json& now) {
 
 }  // namespace
 
-Baseline::Baseline(std::string path) : path_(std::move(path)) {
-  text_ = read_small_file(path_, {"baseline", 256 << 20});
-  check_json(text_, "--baseline " + path_);
-  const Json stored = Json::parse(text_);
+Baseline::Baseline(std::string path, const std::string& settings) : path_(std::move(path)) {
+  const std::string text = read_small_file(path_, {"baseline", 256 << 20});
+  check_json(text, "--baseline " + path_);
+  const Json stored = Json::parse(text), now = Json::parse(settings);
   require_input(stored.is_object() && stored.value("command", Json()) == "compare", "--baseline ",
                 path_, " is not a compare.json of 'zerolab compare --out'");
   require_input(stored.value("schema", Json()) == 1, "--baseline ", path_,
@@ -66,21 +65,18 @@ Baseline::Baseline(std::string path) : path_(std::move(path)) {
           std::ranges::all_of(kNames, [&](auto& n) { return stored[n.first].is_object(); }),
       "--baseline ", path_, " is damaged: stages is not a list of objects, or model, data ",
       "or settings is no object");
-}
-
-void Baseline::require_same_settings(const std::string& settings) const {
-  const Json stored = Json::parse(text_), now = Json::parse(settings);
+  stages_ = stages.dump();
   Json ours = Json::object(), theirs = Json::object();
   for (const auto& [key, value] : now.items())
     if (key != "ok" && stored.contains(key)) ours[key] = value, theirs[key] = stored[key];
   for (Json* document : {&ours, &theirs})  // sizes and the hash of the data decide, not their names
     for (const auto& [part, name] : kNames) (*document)[part].erase(name);
-  const std::string text = difference(theirs, ours);
-  require_input(text.empty(), "--baseline ", path_, " is of another run: ", text);
+  const std::string other = difference(theirs, ours);
+  require_input(other.empty(), "--baseline ", path_, " is of another run: ", other);
 }
 
-std::string Baseline::first_difference(const std::string& document) const {
-  Json stored = Json::parse(text_)["stages"], now = Json::parse(document)["stages"];
+std::string Baseline::first_difference(const std::string& text) const {
+  Json stored = Json::parse(stages_), now = Json::parse(text);
   for (Json* stages : {&stored, &now})  // times differ from run to run
     for (Json& stage : *stages)
       for (const char* time : {"seconds_per_step", "communication_time"}) stage.erase(time);

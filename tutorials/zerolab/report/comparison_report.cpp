@@ -1,7 +1,6 @@
 #include "tutorials/zerolab/report/comparison_report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -268,53 +267,44 @@ std::string notes(const RunSetup& setup, const Comparison& c) {
   return text;
 }
 
-Json comparison_document(const ComparisonReport& report) {
+}  // namespace
+
+ComparisonReport comparison_report(const RunSetup& setup, const Comparison& c,
+                                   const std::vector<PresetPlan>& presets,
+                                   const Baseline* baseline) {
+  const GptTrainingSpec& spec = setup.spec;
   std::vector<StageKind> listed;
   Json stages = Json::array();
-  for (const StageOutcome& s : report.comparison.stages) {
+  for (const StageOutcome& s : c.stages) {
     if (s.listed) listed.push_back(s.stage);
     stages.push_back(outcome(s));
   }
-  Json json = settings(report.setup, listed);
-  const std::string& difference = report.baseline_difference;
-  json["ok"] = report.comparison.ok() && difference.empty();
+  Json json = settings(setup, listed);
+  const std::string difference = baseline ? baseline->first_difference(json_text(stages)) : "";
+  json["ok"] = c.ok() && difference.empty();
   json["stages"] = stages;
-  if (!report.presets.empty()) json["presets"] = presets_json<Json>(report.presets);
-  if (!report.baseline.empty())
-    json["baseline"] = {{"file", report.baseline},
+  if (!presets.empty()) json["presets"] = presets_json<Json>(presets);
+  if (baseline)
+    json["baseline"] = {{"file", baseline->path()},
                         {"equal", difference.empty()},
                         {"first_difference", difference.empty() ? Json() : Json(difference)}};
-  return json;
-}
-
-}  // namespace
-
-std::string comparison_text(const ComparisonReport& report) {
-  const GptTrainingSpec& spec = report.setup.spec;
-  const Comparison& c = report.comparison;
-  const Json json = comparison_document(report);
-  Table table(json["stages"],
-              str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
-                  spec.device == DeviceKind::cuda ? " on GPUs" : ""));
+  Table table(stages, str(with_commas(c.parameters), " parameters, ", plural(spec.ranks, "rank"),
+                          spec.device == DeviceKind::cuda ? " on GPUs" : ""));
   value_rows(table, json);
   byte_rows(table, true);
   table.row("sent, in units of (N-1)/N model",
             [&](const Json& s) { return in_model_units(s, spec); });
   time_rows(table, rank_options(spec).lane != nullptr);
-  const std::string& difference = report.baseline_difference;
-  return table.text() + "\n" + preset_text(report.presets) + notes(report.setup, c) + verdict(c) +
-         (report.baseline.empty() ? ""
-          : difference.empty()
-              ? printable("The results equal those of " + report.baseline + ".\n")
-              : printable("DIFFERENT from " + report.baseline + ": " + difference + "\n"));
+  std::string text = table.text() + "\n" + preset_text(presets) + notes(setup, c) + verdict(c);
+  if (baseline)
+    text += printable(difference.empty()
+                          ? "The results equal those of " + baseline->path() + ".\n"
+                          : "DIFFERENT from " + baseline->path() + ": " + difference + "\n");
+  return {text, json_text(json), json["ok"]};
 }
 
 std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed) {
   return json_text(settings(setup, listed));
-}
-
-std::string comparison_json(const ComparisonReport& report) {
-  return json_text(comparison_document(report));
 }
 
 }  // namespace zl::cli

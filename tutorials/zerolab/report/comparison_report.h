@@ -10,17 +10,33 @@
 
 namespace zl::cli {
 
-struct ComparisonReport {
-  const RunSetup& setup;
-  const Comparison& comparison;
-  std::string baseline, baseline_difference;  // --baseline; the first difference, "" if none
-  std::vector<PresetPlan> presets;            // predicted beside the stages
-};
+// compare --baseline: a stored compare.json whose results those of this run must equal.
+class Baseline {
+ public:
+  // Throws InputError if `path` is not a document of compare in schema 1, or is of a run with
+  // another setting, which it names. `settings` is the document of this run without results.
+  // Settings that only one of them has are not compared.
+  Baseline(std::string path, const std::string& settings);
+  // The first result in `stages`, those of the document, that differs, in one sentence; "" if none
+  // does. Results are losses, gradient norms, hashes of weights, memory and traffic; times are not
+  // compared.
+  std::string first_difference(const std::string& stages) const;
+  const std::string& path() const { return path_; }
 
-std::string comparison_text(const ComparisonReport& report);
-std::string comparison_json(const ComparisonReport& report);
+ private:
+  std::string path_, stages_;
+};
 // The document without results: what is known before the run.
 std::string comparison_settings(const RunSetup& setup, const std::vector<StageKind>& listed);
+
+struct ComparisonReport {
+  std::string text, json;
+  bool ok;  // the comparison is, and the baseline, if there is one, is equal
+};
+// `presets`: predicted beside the stages. `baseline`: null if there is none.
+ComparisonReport comparison_report(const RunSetup& setup, const Comparison& comparison,
+                                   const std::vector<PresetPlan>& presets,
+                                   const Baseline* baseline);
 
 struct PlanReport {
   std::string text, json;

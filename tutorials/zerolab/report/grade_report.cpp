@@ -50,32 +50,18 @@ std::string output_of(const CheckResult& result) {
          (result.output.empty() ? "" : kPrinted + indented(shortened(result.output, 2000), "| "));
 }
 
-// Of all checks, also where none ran.
-std::vector<CheckResult> results_of(const Exercise& exercise, const Grade& grade) {
-  std::vector<CheckResult> all = grade.results;
-  for (size_t i = all.size(); i < exercise.checks.size(); ++i)
-    all.push_back({.check = exercise.checks[i]});
-  return all;
-}
-
-int points_of(const CheckResult& result) {
-  return result.outcome == Outcome::passed ? result.check.points : 0;
-}
-
 const char* word(Outcome outcome) {
   static constexpr const char* words[] = {"passed", "failed", "skipped"};
   return words[size_t(outcome)];
 }
 
 // The first failed check and what its failure means; both "" with all points.
-struct FirstFailure {
-  std::string check, meaning;
-};
-FirstFailure first_failure(const Submission& s) {
+std::pair<std::string, std::string> first_failure(const Submission& s) {
   if (!s.problem.empty()) return {"no file that can be graded", one_line(s.problem)};
   if (!s.grade.refused.empty()) return {"refused, or does not compile", one_line(s.grade.refused)};
   const CheckResult* failed = s.grade.first_failure();
-  return failed ? FirstFailure{failed->check.name, one_line(failed->meaning)} : FirstFailure{};
+  if (!failed) return {};
+  return {failed->check.name, one_line(failed->meaning)};
 }
 
 // What concerns all checks.
@@ -109,46 +95,54 @@ std::string xml(const std::string& text) {
   return replaced(text, {{'<', "&lt;"}, {'&', "&amp;"}, {'"', "&quot;"}});
 }
 
-}  // namespace
-
-std::string grade_json(const Exercise& exercise, const Submission& submission) {
+// As Gradescope has it: all checks, also where none ran.
+Json document(const Exercise& exercise, const Submission& submission) {
   const Grade& grade = submission.grade;
   double seconds = grade.build_seconds;
   Json tests = Json::array();
-  for (const CheckResult& result : results_of(exercise, grade)) {
+  std::vector<CheckResult> results = grade.results;
+  for (size_t i = results.size(); i < exercise.checks.size(); ++i)
+    results.push_back({.check = exercise.checks[i]});
+  for (const CheckResult& result : results) {
+    const bool passed = result.outcome == Outcome::passed;
     seconds += result.seconds;
-    // Gradescope knows "passed" and "failed" only.
     tests.push_back(
-        {{"score", points_of(result)},
+        {{"score", passed ? result.check.points : 0},
          {"max_score", result.check.points},
-         {"status", word(result.outcome == Outcome::passed ? Outcome::passed : Outcome::failed)},
+         {"status", passed ? "passed" : "failed"},  // Gradescope knows no other
          {"name", result.check.name},
          {"number", str(tests.size() + 1)},
          {"output", output_of(result)},
          {"tags", {result.check.group}},
          {"extra_data", {{"outcome", word(result.outcome)}, {"seconds", result.seconds}}}});
   }
-  const FirstFailure failure = first_failure(submission);
-  return json_text(Json{{"score", grade.points()},
-                        {"execution_time", seconds},
-                        {"output", remark(submission)},
-                        {"output_format", "text"},
-                        {"test_output_format", "text"},
-                        {"visibility", "visible"},
-                        {"stdout_visibility", "hidden"},
-                        {"tests", tests},
-                        {"extra_data",
-                         {{"schema", 1},
-                          {"command", "exercise check"},
-                          {"exercise", exercise.name},
-                          {"title", exercise.title},
-                          {"version", exercise.version},
-                          {"file", printable_line(submission.file)},
-                          {"student", printable_line(submission.student)},
-                          {"refused", !grade.refused.empty()},
-                          {"first_failed", failure.check},
-                          {"meaning", failure.meaning},
-                          {"build_seconds", grade.build_seconds}}}});
+  const auto [failed, meaning] = first_failure(submission);
+  return {{"score", grade.points()},
+          {"execution_time", seconds},
+          {"output", remark(submission)},
+          {"output_format", "text"},
+          {"test_output_format", "text"},
+          {"visibility", "visible"},
+          {"stdout_visibility", "hidden"},
+          {"tests", tests},
+          {"extra_data",
+           {{"schema", 1},
+            {"command", "exercise check"},
+            {"exercise", exercise.name},
+            {"title", exercise.title},
+            {"version", exercise.version},
+            {"file", printable_line(submission.file)},
+            {"student", printable_line(submission.student)},
+            {"refused", !grade.refused.empty()},
+            {"first_failed", failed},
+            {"meaning", meaning},
+            {"build_seconds", grade.build_seconds}}}};
+}
+
+}  // namespace
+
+std::string grade_json(const Exercise& exercise, const Submission& submission) {
+  return json_text(document(exercise, submission));
 }
 
 std::string grade_text(const Exercise& exercise, const Submission& submission,
@@ -162,7 +156,8 @@ std::string grade_text(const Exercise& exercise, const Submission& submission,
   for (const CheckResult& result : grade.results) {
     const std::string &name = result.check.name, output = output_of(result);
     const bool failed = result.outcome == Outcome::failed;
-    table.row({name, str(points_of(result), " of ", result.check.points),
+    const int points = result.outcome == Outcome::passed ? result.check.points : 0;
+    table.row({name, str(points, " of ", result.check.points),
                result.outcome == Outcome::skipped ? "-" : format("%.2f", result.seconds),
                failed ? "FAILED" : word(result.outcome)});
     if (!failed) continue;
@@ -187,7 +182,7 @@ std::string grade_junit(const Exercise& exercise, const Submission& submission) 
          "\" errors=\"1\" failures=\"0\" skipped=\"0\" tests=\"1\" time=\"0\">\n<testcase "
          "classname=\"" +
          suite + ".global\" name=\"the file\" time=\"0\"><error type=\"refused\" message=\"" +
-         xml(first_failure(submission).meaning) + "\">" + xml(remark(submission)) +
+         xml(first_failure(submission).second) + "\">" + xml(remark(submission)) +
          "</error></testcase>\n</testsuite>\n</testsuites>\n";
 }
 
@@ -198,12 +193,11 @@ std::string csv_names(const Exercise& exercise) {
 }
 
 std::string csv_row(const Exercise& exercise, const Submission& submission) {
+  const Json json = document(exercise, submission), &extra = json["extra_data"];
   std::string text = str(cell(submission.student), ",", cell(submission.file), ",",
                          submission.grade.points(), ",100,", cell(exercise.version));
-  for (const CheckResult& result : results_of(exercise, submission.grade))
-    text += str(",", points_of(result));
-  const FirstFailure failure = first_failure(submission);
-  return text + "," + cell(failure.check) + "," + cell(failure.meaning) + "\r\n";
+  for (const Json& test : json["tests"]) text += "," + test["score"].dump();
+  return text + "," + cell(extra["first_failed"]) + "," + cell(extra["meaning"]) + "\r\n";
 }
 
 }  // namespace zl::cli

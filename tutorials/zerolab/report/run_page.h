@@ -5,7 +5,6 @@
 
 #include <exception>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,15 +23,6 @@ void write_files(const std::vector<TextFile>& files, Existing existing);
 // DIR/report.json and DIR/report.html.
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json);
 
-// How a run came to an end before its last step. unknown: it was killed, or it still runs.
-enum class RunEnd { failed, interrupted, unknown };
-
-struct RunFailure {
-  std::string message;
-  int64_t after_step = 0;  // the last that was made
-  RunEnd end = RunEnd::failed;
-};
-
 class RunPage {
  public:
   // Without a folder ("") nothing is recorded or written. Only the process of rank 0 `writes`.
@@ -47,8 +37,8 @@ class RunPage {
   RunPage& operator=(const RunPage&) = delete;
 
   // To be called on each rank before the first step of a stage and after each, and on rank 0 after
-  // each. train writes report.json when its step is recorded, so that a run that is killed leaves
-  // it; a full disk ends the recording but not the run.
+  // each. after_step() of train writes report.json when its step is recorded, so that a run that is
+  // killed leaves it, or throws OutputError; the run can go on.
   void at_start(Trainer& training);
   void after_step(Trainer& training);
   void on_step(StageKind stage, const StepRecord& record);
@@ -68,28 +58,21 @@ class RunPage {
   std::string file() const;  // DIR/report.html; "" without a folder
 
  private:
-  // report.json. `document`: what --json prints; "" if the run did not end.
-  std::string report(const std::string& document = "",
-                     const std::optional<RunFailure>& failure = {}) const;
+  // report.json. `document`: what --json prints; `failure`: as report.json has it.
+  std::string report(const std::string& document = "null",
+                     const std::string& failure = "null") const;
 
   const RunSetup& setup_;
   const std::string kind_, settings_;
   Files files_;
   std::map<StageKind, recording::RunRecording> recordings_;
-  std::map<StageKind, std::vector<std::string>> metrics_;  // of compare
-  int64_t last_step_ = 0;
-  bool made_ = false;    // a step
-  std::string problem_;  // of the first write; "" if there was none
+  std::map<StageKind, std::string> metrics_;  // of compare: lines as of metrics.jsonl
+  int64_t last_step_ = 0;                     // that this run has made; 0: none
 };
 
-// The report `report_json` with the steps of `metrics`, the lines of metrics.jsonl, and, where
-// neither an end nor a failure is recorded, with a failure that says so. Throws InputError that
-// names the file if the text is no report of this schema. The page says so where parts of it are
-// damaged.
-std::string continued_report(const std::string& report_json, const std::string& path,
-                             const std::optional<std::vector<std::string>>& metrics);
-
-// The lines of DIR/metrics.jsonl; empty if there is no such regular file.
-std::optional<std::vector<std::string>> metrics_lines(const std::string& folder);
+// DIR/report.json with the steps of DIR/metrics.jsonl, if that is there, and, where neither an end
+// nor a failure is recorded, with a failure that says so. Throws InputError that names the file if
+// it is no report of this schema. The page says so where parts of it are damaged.
+std::string continued_report(const std::string& folder);
 
 }  // namespace zl::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "stages/predict/dry_run.h"
 #include "tutorials/zerolab/cli/document.h"
@@ -42,19 +43,6 @@ std::string memory_text(const Json& json) {
                                  {"at its own peak", "/peak_bytes", as_bytes}});
 }
 
-std::string checkpoints_text(const TrainReport& report) {
-  std::string text;
-  if (report.resumed)
-    text += row("resumed", str("from ", printable(report.resumed->folder), ", after step ",
-                               report.resumed->position.step));
-  if (report.checkpoints.empty()) return text;
-  double stall = 0;
-  for (const CheckpointRecord& saved : report.checkpoints) stall += saved.stall;
-  return text + row("checkpoints", str(report.checkpoints.size(), " saved, the newest is ",
-                                       printable(report.checkpoints.back().folder),
-                                       "; training waited ", digits(stall, 2), " s for them"));
-}
-
 std::string sample_text(const TextSample& sample) {
   if (!sample.missing.empty()) return row("sample", "none: " + sample.missing);
   const std::string how = sample.temperature == 0
@@ -64,22 +52,11 @@ std::string sample_text(const TextSample& sample) {
   std::vector<int32_t> all = sample.prompt;
   if (all.size() == 1 && all[0] == '\n') all.clear();
   all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
-  std::string text = "\n" + text_of(all);
-  for (size_t at = 0; (at = text.find('\n', at)) != text.npos; ++at)
-    if (at + 1 < text.size() && text[at + 1] != '\n') text.insert(at + 1, "  ");
-  const char* odd =
-      text.find("\uFFFD") == text.npos ? ":" : "; \uFFFD marks bytes that are not UTF-8:";
-  return row("sample", how + odd) + text.substr(1) + (text.ends_with('\n') ? "" : "\n");
-}
-
-std::string skipped_text(const TrainReport& report, int64_t skipped) {
-  const std::optional<double>& scale = report.result.steps.back().loss_scale;
-  return row("skipped", str(skipped, " of ", report.result.steps.size(),
-                            " steps, because their gradient was not finite",
-                            !scale ? "; try a smaller learning rate"
-                            : report.setup.config.loss_scale.static_scale > 0
-                                ? str("; try a smaller fp16.loss_scale than the fixed ", *scale)
-                                : str("; loss scale ", *scale, " in the last step")));
+  std::istringstream lines(text_of(all));
+  std::string text = row("sample", how + ":");
+  for (std::string line; std::getline(lines, line);)
+    text += line.empty() ? "\n" : "  " + line + "\n";
+  return text;
 }
 
 // ---- JSON --------------------------------------------------------------------------------------
@@ -215,18 +192,22 @@ std::string text_report(const TrainReport& report) {
           last.step > first.step ? str(", ", digits(first.loss, 6), " at step ", first.step) : ""));
   if (const StepRecord* evaluated = last_evaluated(report.result))
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
-  if (json["skipped_steps"] > 0) text += skipped_text(report, json["skipped_steps"]);
+  if (json["skipped_steps"] > 0)
+    text += row("skipped", str(json["skipped_steps"].get<int64_t>(), " of ", steps.size(),
+                               " steps, because their gradient was not finite",
+                               last.loss_scale ? str("; loss scale ", *last.loss_scale)
+                                               : "; try a smaller learning rate"));
   text += row("speed", str(short_number(json["tokens_per_second"]), " tokens/s, ",
                            milliseconds(json["seconds"].get<double>() / double(steps.size())),
                            " ms per step"));
   text += memory_text(json);
   std::vector<std::string> files = report.files;
   if (!report.page.empty()) files.push_back(report.page);
+  if (!report.checkpoints.empty()) files.push_back(report.checkpoints.back().folder);
   files.insert(files.end(), report.more_files.begin(), report.more_files.end());
   if (files.empty()) text += row("files", "none; --out DIR keeps metrics and weights");
   for (const std::string& file : files)
     text += row(&file == &files[0] ? "files" : "", printable(file));
-  text += checkpoints_text(report);
   return text + (report.sample ? sample_text(*report.sample) : "");
 }
 

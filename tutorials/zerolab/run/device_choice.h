@@ -1,5 +1,4 @@
-// Where the ranks of a run compute on this machine, and how they communicate:
-// --device, --tf32,
+// Where the ranks of a run compute on this machine, and how they communicate: --device, --tf32,
 // --threads, --backend, and the variables of launchers.
 #pragma once
 

@@ -16,27 +16,27 @@ constexpr const char* kAdvice[] = {
     "offloading less, more ranks, or --checkpoint-writes wait",
     "another folder as nvme_path, or a smaller model"};
 
-// What some ranks share.
-struct Room {
-  Pool pool;
-  std::string place;  // "this machine", "GPU 0 (NVIDIA H200)"
-  int64_t bytes;      // [B] that are left; of memory 0: unknown
-  int ranks;          // that share it
-};
+std::string exact(int64_t bytes) { return str(human_bytes(bytes), " (", bytes, " bytes)"); }
 
-// `each`: [B] of a rank.
-void require_room(StageKind stage, const Room& room, int64_t each) {
-  const int64_t all = each * std::max(room.ranks, 1);
-  const bool unknown = room.bytes == 0 && room.pool != Pool::disk;
-  if (unknown || all <= room.bytes) return;
-  const std::string text =
-      str(name(stage), " needs ", human_bytes(each), " (", each, " bytes) of ", name(room.pool),
-          room.pool == Pool::disk ? " space" : " memory", " per rank, so ", human_bytes(all), " (",
-          all, " bytes) on ", plural(room.ranks, "rank"), ", but ", room.place, " still has ",
-          human_bytes(room.bytes), " (", room.bytes, " bytes); nothing was started. Try ",
-          kAdvice[size_t(room.pool)]);
-  require_input(room.pool != Pool::disk, text);
-  throw OutOfMemory(text, 0, room.pool, "initialize", "", each);
+// Ends the command: a rank needs `each` bytes, and `but` says why it cannot have them.
+[[noreturn]] void refuse(StageKind stage, Pool pool, int64_t each, const std::string& but,
+                         const char* instead = "") {
+  const std::string text = str(name(stage), " needs ", exact(each), " of ", name(pool),
+                               pool == Pool::disk ? " space" : " memory", " per rank, ", but,
+                               "; nothing was started. Try ", instead, kAdvice[size_t(pool)]);
+  require_input(pool != Pool::disk, text);
+  throw OutOfMemory(text, 0, pool, "initialize", "", each);
+}
+
+// `each` rank of some needs so much of what they share. `left` of memory 0: unknown.
+void require_room(StageKind stage, Pool pool, int64_t each, int ranks, const std::string& place,
+                  int64_t left) {
+  const int64_t all = each * std::max(ranks, 1);
+  const bool unknown = left == 0 && pool != Pool::disk;
+  if (!unknown && all > left)
+    refuse(stage, pool, each,
+           str("so ", exact(all), " on ", plural(ranks, "rank"), ", but ", place, " still has ",
+               exact(left)));
 }
 
 // [B] of host memory at the peak of a step or of a save, which may begin long after the start.
@@ -57,18 +57,16 @@ void require_rooms(const TrainingSpec& spec, const RunSetup& setup, const RankRe
   const std::vector<Gpu>& gpus = setup.device.gpus;
   for (size_t i = 0; i < gpus.size(); ++i)
     if (const int ranks = process ? 1 : setup.device.ranks_on(i, spec.ranks); ranks > 0)
-      require_room(stage,
-                   {Pool::device, str("GPU ", gpus[i].index, " (", gpus[i].name, ")"),
-                    gpus[i].available, ranks},
-                   device);
+      require_room(stage, Pool::device, device, ranks,
+                   str("GPU ", gpus[i].index, " (", gpus[i].name, ")"), gpus[i].available);
   // Ranks on the CPU have both pools in the machine's memory.
   const int64_t machine = host + (gpus.empty() ? device : 0);
   const Pool pool = gpus.empty() && host <= device ? Pool::device : Pool::host;
-  require_room(stage, {pool, "this machine", available_memory(), here}, machine);
+  require_room(stage, pool, machine, here, "this machine", available_memory());
   // The file of each rank takes its space before the first step.
   const std::string& folder = spec.engine.nvme_path;
   if (needs_disk(spec.engine))
-    require_room(stage, {Pool::disk, folder, free_disk_space(folder), here}, dry.disk.peak_total());
+    require_room(stage, Pool::disk, dry.disk.peak_total(), here, folder, free_disk_space(folder));
 }
 
 }  // namespace
@@ -88,12 +86,9 @@ RankReport require_memory(const TrainingSpec& spec, const RunSetup& setup,
 
 void require_host_limit(const TrainingSpec& spec, const RankReport& dry) {
   const int64_t host = host_peak(spec, dry), limit = spec.host_memory;
-  if (limit == 0 || host <= limit) return;
-  throw OutOfMemory(
-      str(name(spec.engine.stage), " needs ", human_bytes(host), " (", host,
-          " bytes) of host memory per rank, but --host-memory is ", human_bytes(limit), " (", limit,
-          " bytes); nothing was started. Try a larger limit, or ", kAdvice[size_t(Pool::host)]),
-      0, Pool::host, "initialize", "", host);
+  if (limit > 0 && host > limit)
+    refuse(spec.engine.stage, Pool::host, host, "but --host-memory is " + exact(limit),
+           "a larger limit, or ");
 }
 
 }  // namespace zl::cli

@@ -57,6 +57,11 @@ std::string parent_of(const std::string& path) {
   return normal.has_parent_path() ? normal.parent_path().string() : ".";
 }
 
+// The folder of the run: --resume names it, or one of its checkpoints.
+std::string run_of(const std::string& resume) {
+  return is_checkpoint(resume) ? parent_of(resume) : resume;
+}
+
 // Of a run in `out` that begins after step `first` and ends at `last`: it must not replace results
 // of later steps that it does not continue.
 void require_nothing_later(const std::string& out, int64_t first, int64_t last) {
@@ -81,11 +86,10 @@ void complete_checkpoint_flags(RunOptions& options) {
     resume = options.out;
   }
   if (resume && options.out.empty()) {
-    const bool is_one = is_checkpoint(*resume);
-    if (!is_one && !fs::exists(*resume))
+    if (!is_checkpoint(*resume) && !fs::exists(*resume))
       throw UsageError(str("--resume ", *resume, ": there is no such folder; '--out ", *resume,
                            " --resume' begins a run where there is none yet"));
-    options.out = is_one ? parent_of(*resume) : *resume;
+    options.out = run_of(*resume);
   }
   if (!options.out.empty() && fs::exists(fs::path(options.out) / "checkpoint.json"))
     throw UsageError(str("--out ", options.out,
@@ -99,8 +103,7 @@ void complete_checkpoint_flags(RunOptions& options) {
 
 bool resumes_in_place(const RunOptions& options) {
   const std::string& resume = options.spec.checkpoint.resume;
-  return !resume.empty() && (same_file(resume, options.out) ||
-                             (is_checkpoint(resume) && same_file(parent_of(resume), options.out)));
+  return !resume.empty() && same_file(run_of(resume), options.out);
 }
 
 std::string check_resume(const RunOptions& options, int64_t steps) {
@@ -210,25 +213,23 @@ int64_t Metrics::keep_until(int64_t step) {
   return lines.last;
 }
 
-void Metrics::try_to(const std::function<void()>& act) {
-  if (failed_) return;
-  try {
-    act();
-  } catch (const OutputError&) {
-    failed_ = true;
-    (void)!ftruncate(file_.descriptor(), bytes_);
-    throw;
-  }
-}
-
 void Metrics::sync() {
-  try_to([&] { file_.sync(); });
+  if (std::exchange(failed_, true)) return;
+  file_.sync();
+  failed_ = false;
 }
 
 void Metrics::append(const StepRecord& record) {
+  if (std::exchange(failed_, true)) return;
   const std::string line = metrics_line(record) + "\n";
-  try_to([&] { file_.write(std::as_bytes(std::span(line)), bytes_); });
-  if (!failed_) bytes_ += std::ssize(line);
+  try {
+    file_.write(std::as_bytes(std::span(line)), bytes_);
+  } catch (const OutputError&) {
+    (void)!ftruncate(file_.descriptor(), bytes_);
+    throw;
+  }
+  bytes_ += std::ssize(line);
+  failed_ = false;
 }
 
 }  // namespace zl::cli

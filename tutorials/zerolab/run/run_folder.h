@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "stages/train/trainer.h"
@@ -77,8 +76,6 @@ class Metrics {
   const std::string& path() const { return path_; }
 
  private:
-  void try_to(const std::function<void()>& act);  // until it fails once
-
   const std::string path_;
   WrittenFile file_;
   int64_t bytes_ = 0;  // [B] of complete lines

@@ -73,16 +73,15 @@ void warn_of_patterns(const RunOptions& options, const LoadedConfig& loaded,
   const auto& globs = loaded.config.optimizer.no_weight_decay;
   if (globs.empty()) return;
   Gpt model(choice.model);
-  std::vector<ConfigFinding> findings;
   for (const std::string& glob : globs)
     if (std::ranges::none_of(model.parameters(),
                              [&](const Parameter& p) { return matches_glob(glob, p.name); }))
-      findings.push_back(
-          {Severity::warning, loaded.origins.at(key),
-           str(in_quotes(glob), " matches no parameter of ", choice.name, "; there are ",
-               model.parameters().front().name, " to ", model.parameters().back().name),
-           key});
-  print_findings(findings, options);
+      print_findings(
+          {{Severity::warning, loaded.origins.at(key),
+            str(in_quotes(glob), " matches no parameter of ", choice.name, "; there are ",
+                model.parameters().front().name, " to ", model.parameters().back().name),
+            key}},
+          options);
 }
 
 // All that a run's collectives and numbers depend on. Processes compare it, because each has read
@@ -214,22 +213,17 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
   const std::string name = loaded.config.model.value_or("small");
   const GptConfig named = named_gpt(name);
   ModelChoice choice{.model = named, .name = name};
-  if (options.init_from.empty()) {
-    for (const auto& [flag, given, member] : sizes)
-      if (const int64_t size = given.value_or(named.*member); size != named.*member)
-        choice.model.*member = size, choice.name = name + ", changed by flags";
-  } else {
+  const bool of_file = !options.init_from.empty();
+  if (of_file) {
     choice.weights = open_weights(options.init_from, options.n_head);
     choice.model = choice.weights->config();
     choice.name = options.init_from;
   }
-  choice.model.check();
-  choice.window = choice.weights ? options.block_size.value_or(choice.model.block_size)
-                                 : choice.model.block_size;
-  if (!choice.weights) return choice;
   for (const auto& [flag, given, member] : sizes) {
-    if (!given && !loaded.config.model) continue;
     const int64_t size = choice.model.*member, wanted = given.value_or(named.*member);
+    if (!of_file && wanted != size)
+      choice.model.*member = wanted, choice.name = name + ", changed by flags";
+    if (!of_file || (!given && !loaded.config.model)) continue;
     const bool shorter = given && member == &GptConfig::block_size;
     require_input(
         shorter ? wanted <= size : wanted == size,
@@ -237,6 +231,8 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
         " does not match ", choice.name, ", which has ", size,
         shorter ? " positions; a sequence can only be shorter" : "; leave it out");
   }
+  choice.model.check();
+  choice.window = options.block_size.value_or(choice.model.block_size);
   return choice;
 }
 

@@ -27,7 +27,7 @@ class Recording {
     Object.assign(this, {data, stage, units, ranks, shown, length: events.length});
     this.cells = shown.map((rank) => byIndex(rank.cells, units.length));
     this.live = shown.map((rank) => byIndex(rank.memory, data.series.length));
-    this.calls = this.pairedCalls();
+    this.calls = this.namedCalls();
     this.zeroSlices = units.map((unit, u) => this.whenZero(unit.name, u));
   }
 
@@ -38,26 +38,20 @@ class Recording {
       method: text(method), bytes, elements};
   }
 
-  // Each collective: its two events, what it moves, of which unit (-1: of none) and of which of its
-  // bars (0: parameter, 1: gradient). Calls of one name end in the order in which they began; one
-  // may have begun before this step. `bytes` are sent by each rank: a begin has the full buffer.
-  pairedCalls() {
-    const open = new Map(), calls = [], n = this.ranks;
-    for (let k = 0; k < this.length; ++k) {
-      const {kind, what, detail, bytes} = this.event(k), name = `${what} ${detail}`;
-      if (kind < KIND.begin) continue;
+  // Each collective of rank 0: its two events, what it moves, of which unit (-1: of none) and of
+  // which of its bars (0: parameter, 1: gradient). One may begin before this step, or end after it.
+  // `bytes` are sent by each rank: a begin has the full buffer.
+  namedCalls() {
+    const n = this.ranks;
+    return this.shown[0].calls.map(([begin, end]) => {
+      const {what, detail, bytes} = this.event(begin < 0 ? end : begin);
       const [, unit, of] = detail.match(/^(.*) (parameter|gradient)$/s) ?? [];
       const found = this.units.findIndex((u) => u.name === unit);
-      const known = kind === KIND.end ? open.get(name)?.shift() : null;
-      const call = known ?? {begin: kind === KIND.end ? -1 : k, end: this.length, what, detail,
-        unit: found, bar: found < 0 ? -1 : of === "parameter" ? 0 : 1};
-      if (!known) calls.push(call);
-      if (kind === KIND.begin) open.set(name, [...(open.get(name) ?? []), call]);
-      else call.end = k;
-      call.bytes = kind === KIND.end ? bytes
-        : Math.floor(((what === "all_reduce" ? 2 : 1) * (n - 1) * bytes) / n);
-    }
-    return calls;
+      return {begin, end: end < 0 ? this.length : end, what, detail, unit: found,
+        bar: found < 0 ? -1 : of === "parameter" ? 0 : 1,
+        bytes: end >= 0 ? this.event(end).bytes
+          : Math.floor(((what === "all_reduce" ? 2 : 1) * (n - 1) * bytes) / n)};
+    }).sort((a, b) => a.begin - b.begin);
   }
 
   // Events from which the kept gradient of a unit is zero or not: [[event, whether], …]. It is zero
