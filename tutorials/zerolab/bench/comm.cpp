@@ -202,12 +202,12 @@ int bench_comm(CommOptions options) {
 }
 
 constexpr const char* kCommFooter =
-    R"(The columns are those of nccl-tests: size is the bytes of the unsharded side; time is that of the
-slowest rank, the median of all calls; algbw, in GB/s, is the size divided by the time; busbw is
-algbw times an ideal ring's traffic per link: 2(N-1)/N for all_reduce, (N-1)/N for reduce_scatter,
-all_gather and all_to_all, 1 for broadcast, which on NCCL and MPI is a send from the root to each
-rank. #wrong counts the values of one call that are not exactly right. All but all_to_all are in
-place.
+    R"(The columns are those of nccl-tests: size is the bytes of the unsharded side; time is that of
+the slowest rank, the median of all calls; algbw, in GB/s, is the size divided by the time; busbw
+is algbw times an ideal ring's traffic per link: 2(N-1)/N for all_reduce, (N-1)/N for
+reduce_scatter, all_gather and all_to_all, 1 for broadcast, which on NCCL and MPI is a send from
+the root to each rank. #wrong counts the values of one call that are not exactly right. All but
+all_to_all are in place.
 
   zerolab bench comm --ranks 2 --collective all_gather,reduce_scatter --dtype bf16
   zerolab launch -n 8 -- bench comm -b 8 -e 1G -f 2

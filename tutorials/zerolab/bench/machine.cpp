@@ -241,6 +241,7 @@ class Description {
 int bench_machine(MachineOptions options) {
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
+  if (!options.folder.empty()) free_disk_space(options.folder);  // refuses what is no folder
   const OutputFile file(options.save, "", options.force);
   const Machine machine = Description(options).measure();
   const std::string text = machine_json(machine), &name = options.save;

@@ -48,11 +48,6 @@ Json plan_document(const std::vector<StagePlan>& plans, const std::vector<Preset
 // [B] the peak, initialisation included.
 int64_t need(const StagePlan& p) { return std::max(p.peak_total, p.init_peak_total); }
 
-std::string fit(int64_t needed, int64_t limit) {
-  return needed <= limit ? "yes, " + human_bytes(limit - needed) + " left"
-                         : "no, " + human_bytes(needed - limit) + " short";
-}
-
 }  // namespace
 
 std::string bytes_per_parameter(const Options& options) {
@@ -85,8 +80,14 @@ PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<Pr
                        const GptTrainingSpec& spec, const std::string& head) {
   const Json json = plan_document(plans, presets, spec);
   StageColumns<Json> table(json["stages"], "rank 0");
-  const auto peak = [](const char* key) {
-    return [=](const Json& s) { return of_rank_0(s, key); };
+  // The larger of two peaks.
+  const auto fits = [&](int64_t limit, const char* where, const char* step, const char* start) {
+    if (limit == 0) return;
+    table.row("fits " + human_bytes(limit) + where, [=](const Json& s) {
+      const int64_t left = limit - std::max(of_rank_0(s, step), of_rank_0(s, start));
+      return left < 0 ? "no, " + human_bytes(-left) + " short"
+                      : "yes, " + human_bytes(left) + " left";
+    });
   };
   byte_rows(table, false);
   for (const auto& [title, place] :
@@ -94,15 +95,8 @@ PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<Pr
         {"  on the host, wait or still", "/checkpoint/host_bytes/still"},
         {"  on the host, snapshot", "/checkpoint/host_bytes/snapshot"}})
     table.row(title, place, human_bytes);
-  if (const int64_t limit = spec.device_memory; limit > 0)
-    table.row("fits " + human_bytes(limit), [&](const Json& s) {
-      return fit(std::max(peak("predicted_peak_total_bytes")(s),
-                          peak("predicted_init_peak_total_bytes")(s)),
-                 limit);
-    });
-  if (const int64_t limit = spec.host_memory; limit > 0)
-    table.row("fits " + human_bytes(limit) + " of the host",
-              [&](const Json& s) { return fit(peak("predicted_peak_host_bytes")(s), limit); });
+  fits(spec.device_memory, "", "predicted_peak_total_bytes", "predicted_init_peak_total_bytes");
+  fits(spec.host_memory, " of the host", "predicted_peak_host_bytes", "");
   return {head + table.text() + "\n" + preset_text(presets), json_text(json), json["ok"]};
 }
 
