@@ -131,54 +131,20 @@ TrainingSpec with_stage(TrainingSpec spec, StageKind stage) {
   return spec;
 }
 
-namespace {
-
-SettingCost difference(const StagePlan& with, const StagePlan& without) {
-  SettingCost cost{.peak_total = with.peak_total - without.peak_total};
-  for (const auto& [plan, sign] : {std::pair{&with, 1}, {&without, -1}}) {
-    for (const MemoryRow& row : plan->memory) {
-      cost.rest += sign * row.predicted_rest;
-      if (row.pool != Pool::device) continue;
-      const int64_t peak = sign * row.predicted_peak;
-      if (row.use == MemoryUse::parameter) cost.parameter += peak;
-      if (row.use == MemoryUse::gradient) cost.gradient += peak;
-      if (row.use == MemoryUse::communication) cost.communication += peak;
-    }
-    for (const TrafficRow& row : plan->traffic) cost.sent += sign * row.predicted_sent;
-  }
-  return cost;
-}
-
-// The plan without limits and without the costs of settings.
-StagePlan plan_unlimited(const TrainingSpec& spec, StageKind stage, int rank) {
-  TrainingSpec unlimited = with_stage(spec, stage);
+StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
+  const TrainingSpec limited = with_stage(spec, stage);
+  TrainingSpec unlimited = limited;
   unlimited.device_memory = unlimited.host_memory = 0;
   const RankReport dry = dry_run(unlimited, rank);
   const Prediction prediction = predict(unlimited, dry, formulas_apply(spec));
-  return {.stage = stage,
-          .memory = memory_rows(rank, dry, prediction),
-          .traffic = traffic_rows(stage, {}, prediction, {.steps = 1}),
-          .moves = move_rows(rank, {}, prediction, {.steps = 1}),
-          .peak_total = dry.rest.peak_total(),
-          .peak_host = dry.host.peak_total(),
-          .init_peak_total = dry.init_peak_total,
-          .checkpoint = checkpoint_bytes(prediction_input(unlimited), spec.device)};
-}
-
-}  // namespace
-
-StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank) {
-  StagePlan plan = plan_unlimited(spec, stage, rank);
-  const auto add_cost = [&](const char* name, auto Options::*setting) {
-    TrainingSpec without = spec;
-    without.engine.*setting = {};
-    if (without.engine.*setting == spec.engine.*setting) return;
-    plan.costs.push_back(difference(plan, plan_unlimited(without, stage, rank)));
-    plan.costs.back().setting = name;
-  };
-  add_cost("overlap", &Options::overlap);
-  add_cost("reproducible", &Options::reproducible);
-  const TrainingSpec limited = with_stage(spec, stage);
+  StagePlan plan{.stage = stage,
+                 .memory = memory_rows(rank, dry, prediction),
+                 .traffic = traffic_rows(stage, {}, prediction, {.steps = 1}),
+                 .moves = move_rows(rank, {}, prediction, {.steps = 1}),
+                 .peak_total = dry.rest.peak_total(),
+                 .peak_host = dry.host.peak_total(),
+                 .init_peak_total = dry.init_peak_total,
+                 .checkpoint = checkpoint_bytes(prediction_input(unlimited), spec.device)};
   if (limited.device_memory > 0 || limited.host_memory > 0) {
     try {
       dry_run(limited, rank);

@@ -65,16 +65,7 @@ std::vector<MoveRow> move_rows(int rank, const MoveLog& measured, const Predicti
 
 // ---- a plan ------------------------------------------------------------------------------------
 
-// [B] of one rank by which a setting changes a plan; below 0: it saves them.
-struct SettingCost {
-  std::string setting;                                     // "overlap", as in Options
-  int64_t rest = 0;                                        // of both pools
-  int64_t parameter = 0, gradient = 0, communication = 0;  // at their peaks on the device
-  int64_t peak_total = 0;                                  // on the device
-  int64_t sent = 0;                                        // per step
-  bool operator==(const SettingCost&) const = default;
-};
-
+// Of one rank. What a setting costs is the difference between plans with and without it.
 struct StagePlan {
   StageKind stage;
   std::optional<OutOfMemory> out_of_memory = {};  // only where the spec has memory limits
@@ -83,8 +74,6 @@ struct StagePlan {
   std::vector<MoveRow> moves;                     // likewise
   int64_t peak_total = 0, peak_host = 0, init_peak_total = 0;  // [B]
   CheckpointBytes checkpoint;
-  std::vector<SettingCost> costs =
-      {};  // of overlap and of reproducible sums, where the spec has them
 };
 StagePlan plan_stage(const TrainingSpec& spec, StageKind stage, int rank);
 

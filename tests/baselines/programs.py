@@ -120,14 +120,12 @@ class Zerolab:
 
     def __init__(self, setting):
         self.setting = setting
-        text = subprocess.run([setting.zerolab, "bench", "step", "--help"], stdout=subprocess.PIPE, text=True, check=False).stdout
-        self.one_round = ["--rounds", 1] if "--rounds" in text else []  # here a pair takes the place of a round
 
     def step_command(self, model, stage="ddp", ranks=1, core=None, threads=1):
         size = SIZES[model]
         steps, warm_up = self.setting.counts(size)
         return Command([self.setting.zerolab, "bench", "step", "--json", "--quiet", "--device", "cpu", "--stages", stage,
-                        "--ranks", ranks, "--steps", steps, "--warm-up", warm_up, *self.one_round, "--micro-batch", size.batch,
+                        "--ranks", ranks, "--steps", steps, "--warm-up", warm_up, "--set", "train_micro_batch_size_per_gpu=%d" % size.batch,
                         "--threads", threads, *size.flags()], core=core)
 
     @staticmethod

@@ -151,7 +151,7 @@ part() {
   child=$!
   wait "$child" || failure=$?
   child= running=
-  words=$(grep -hE '^All tests passed|^test cases:|ERROR SUMMARY|^# average bus|^ended with' "$file".* | tail -n 1 | sed 's/^=* *//')
+  words=$(grep -hE '^All tests passed|^test cases:|ERROR SUMMARY|^average bus|^ended with' "$file".* | tail -n 1 | sed 's/^=* *//')
   case $failure in
     0) report passed "$name" $((SECONDS - began)) "$words"; return 0 ;;
     4) [ "$format" = cases ] && { report SKIPPED "$name" $((SECONDS - began)) "every case was skipped"; return 4; } ;;&

@@ -1,4 +1,4 @@
-// What plan says: what fits, what overlap and reproducible sums cost, and where ranks compute.
+// What plan says: what fits, what is fastest, and where ranks compute.
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -82,7 +82,7 @@ TEST_CASE("plan --advise tries hsdp by itself, and with --stages only those", "[
   CHECK_FALSE(stages("--reproducible").empty());  // hsdp refuses it
 }
 
-TEST_CASE("the reason for which settings lose adds up", "[zerolab]") {
+TEST_CASE("the reason for which settings lose is the time that they take longer", "[zerolab]") {
   const Json advice =
       plan_document("--model gpt2-xl --ranks 16 --machine a100-80gb --advise")["advice"];
   REQUIRE(advice["others"].size() == 3);
@@ -94,12 +94,9 @@ TEST_CASE("the reason for which settings lose adds up", "[zerolab]") {
     CHECK(longer == Catch::Approx(1e3 * (other["seconds_per_step"].get<double>() -
                                          advice["fastest"]["seconds_per_step"].get<double>()))
                         .epsilon(0.01));
-    double sum = 0;
-    for (size_t at = reason.find(": "); at != std::string::npos; at = reason.find(", ", at + 1)) {
-      const std::string part = reason.substr(at + 2);
-      sum += std::stod(part) * (contains(part.substr(0, part.find(',')), " ms less ") ? -1 : 1);
-    }
-    CHECK(sum == Catch::Approx(longer).epsilon(0.1));
+    CHECK(other["seconds_per_step"].get<double>() ==
+          Catch::Approx(other["compute_seconds"].get<double>() +
+                        other["exposed_communication_seconds"].get<double>()));
   }
 }
 
@@ -157,33 +154,6 @@ TEST_CASE("plan says what fits in text and exit code", "[zerolab]") {
   CHECK(call("plan --model gpt2 --device-memory 1MiB").code == 3);
   // The ZeRO paper's figure 1: 120, 31.4, 16.6 and 1.88 GB, there with 12 bytes of optimizer state.
   CHECK(contains(call("plan --parameters 7.5e9 --ranks 64 --precision bf16").out, "1.875 GB"));
-}
-
-// The bytes are those of tests/stages/predict.
-TEST_CASE("plan tells what overlap and reproducible sums cost, where they are chosen",
-          "[zerolab]") {
-  const std::string plan = "plan --model tiny --ranks 2",
-                    overlap = plan +
-                              " --set zero_optimization.overlap_comm=true --set "
-                              "zero_optimization.stage3_prefetch_bucket_size=1 --set "
-                              "zero_optimization.max_reuse_distance=1";
-  const std::string without = call(plan).out, with = call(overlap).out;
-  for (const char* word : {"overlap", "reproducible"}) CHECK_FALSE(contains(without, word));
-  const auto row = [](const std::string& text, const std::string& title) {
-    const std::string all =
-        text.substr(text.find("sums cost") == text.npos ? text.find("overlap and prefetch cost")
-                                                        : text.find("sums cost"));
-    const Words cells = words(all.substr(all.find("  " + title) + 2 + title.size()));
-    return Words{cells[0], cells[2], cells[4], cells[6]};  // "B" follows each
-  };
-  CHECK(row(with, "gradient, at its peak") == words("0 0 +50,816 +50,816"));
-  CHECK(row(with, "parameter, at its peak") == words("0 0 0 +50,816"));
-  CHECK(row(with, "sent per rank and step") == words("0 0 0 -25,408"));
-  CHECK_FALSE(contains(with, "reproducible"));
-  CHECK(Json::parse(document(overlap))["stages"][3]["overlap_cost"]["gradient_bytes"] == 50'816);
-  // Units of 9,280 and twice 12,704 elements become 10,240 and twice 14,336.
-  CHECK(row(call(plan + " --set zerolab.reproducible=true").out, "in steady state")[0] ==
-        "+67,584");
 }
 
 TEST_CASE(

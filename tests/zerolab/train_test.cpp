@@ -248,7 +248,7 @@ TEST_CASE("--threads changes no result, and is told", "[zerolab]") {
              {"on 1 rank of 2 threads, "});
   check_says(call("bench kernels --model tiny --rows 64 --threads 2 -q").out,
              {"\nthreads ", "  2\n"});
-  check_says(call("bench step --model tiny --ranks 1 --steps 1 --rounds 1 --threads 2 -q").out,
+  check_says(call("bench step --model tiny --ranks 1 --steps 1 --threads 2 -q").out,
              {"\nthreads ", "  2\n"});
   // Each thread has a workspace.
   const std::string plan = "plan --model small --ranks 2 --stages zero1 --threads ";

@@ -75,7 +75,7 @@ case "$*" in
   "nvidia-smi -L") sed 's/^\([0-9]*\), /GPU \1: /' "$work/gpus" ;;
   "nvidia-smi topo -m") printf '\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n\nLegend:\n  X = Self\n' ;;
   *bench\ kernels*) printf 'kernel     share of\nattention  61 %%  operations\n'; echo progress >&2 ;;
-  *bench\ comm*) printf '  collective size\n  all_reduce 8192 2048 float sum 9 ms 1.0 1.5 0\n  all_reduce 67108864 16777216 float sum 9 ms 1.0 333 0\n  broadcast 8192 2048 float - 9 ms 1.0 1.5 0\n# average bus bandwidth: 167 GB/s\n' ;;
+  *bench\ comm*) printf 'average bus  167.0 GB/s\n\n  collective size\n  all_reduce 8192 2048 float sum 9 ms 1.0 1.5 0\n  all_reduce 67108864 16777216 float sum 9 ms 1.0 333 0\n  broadcast 8192 2048 float - 9 ms 1.0 1.5 0\n' ;;
   *compare*|*train*)
     matches rounds "$@" && hash=00fe
     echo "{\"weights_hash\": \"${hash:-00ff}\"}" ;;
@@ -180,7 +180,7 @@ check "two ranks come before all" in_order '^passed +one rank' '^passed +two ran
 check "no rank shares a GPU where each can have one" [ "$(grep -c share-gpu "$work/calls")" = 0 ]
 check "and the page does not say so" hides '^shared GPUs'
 check "bench comm shows its bus bandwidth, and of each collective the largest size only" in_order '!all_reduce 8192 ' \
-  '^passed +bench nccl .*# average bus bandwidth: 167 GB/s' '--- bench nccl' '^  all_reduce 67108864 .*333' '^  broadcast 8192 '
+  '^passed +bench nccl .*average bus +167.0 GB/s' '--- bench nccl' '^  all_reduce 67108864 .*333' '^  broadcast 8192 '
 check "a rank that survives is a failure, with advice" in_order '^FAILED +a rank is killed' 'try: by hand: .*launch -n 2'
 
 launch cuda 2 warns='compare.*fp32'

@@ -34,8 +34,9 @@ double interpolated(const KernelTimes& times, const KernelWork& work) {
   return size * between({place(*below), per_size(*below)}, {place(*above), per_size(*above)}, here);
 }
 
-// The measurements of the kernel with the number of ranks nearest to `work.ranks`, and among them
-// those of the nearest shape that is not larger, or not smaller. Null: none.
+// The measurements of the kernel, in a type of as many bytes, with the number of ranks nearest to
+// `work.ranks`, and among them those of the nearest shape that is not larger, or not smaller. Null:
+// none.
 const KernelTimes* measured(const RankMachine& rank, const KernelWork& work, bool larger) {
   const int shape = shape_of(work);
   const KernelTimes* best = nullptr;
@@ -43,7 +44,7 @@ const KernelTimes* measured(const RankMachine& rank, const KernelWork& work, boo
     return std::pair(std::abs(k.ranks - work.ranks), std::abs(k.shape - shape));
   };
   for (const KernelTimes& k : rank.kernels)
-    if (k.kernel == work.kernel && k.type == work.type && !k.points.empty() &&
+    if (k.kernel == work.kernel && size_of(k.type) == size_of(work.type) && !k.points.empty() &&
         (larger ? k.shape >= shape : k.shape <= shape) && (!best || distance(k) < distance(*best)))
       best = &k;
   return best;

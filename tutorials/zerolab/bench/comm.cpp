@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "dist/trace/call_times.h"
 #include "tutorials/zerolab/bench/collectives.h"
 #include "tutorials/zerolab/bench/commands.h"
 #include "tutorials/zerolab/bench/machine_rates.h"
+#include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/progress.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/run/machine.h"
@@ -26,10 +28,66 @@ struct CommOptions : RunOptions {
   std::vector<Collective> collectives = {Collective::all_reduce};
   int64_t min = 8 << 10, max = 64 << 20;  // [B]
   int64_t factor = 4;                     // from one size to the next
-  TrialOptions trials;
+  TrialCalls number;
   Dtype dtype = Dtype::f32;
-  bool unordered = false;
 };
+
+// ---- the times of the slowest rank --------------------------------------------------------------
+
+std::vector<int64_t> of_all_ranks(int64_t mine, Communicator& comm) {
+  std::vector<int64_t> all;
+  for (const std::string& text : comm.all_gather_object(std::to_string(mine), "measured"))
+    all.push_back(std::stoll(text));
+  return all;
+}
+
+double slowest_seconds(CollectiveTrial& trial, Communicator& comm) {  // [s] the same on all ranks
+  if (interrupt_requested()) throw Interrupted();
+  return 1e-9 * double(std::ranges::max(of_all_ranks(trial.time(), comm)));
+}
+
+int64_t wrong_values(CollectiveTrial& trial, Communicator& comm) {
+  trial.fill();
+  trial.call();
+  const std::vector<int64_t> wrong = of_all_ranks(trial.wrong(), comm);
+  return std::accumulate(wrong.begin(), wrong.end(), int64_t(0));
+}
+
+// The system may start two ranks on one core and move one of them later: then calls take long, and
+// a fifth of a second in them gives it the time.
+void wait_until_spread(Communicator& comm, Memory& memory) {
+  CollectiveTrial trial({Collective::all_reduce, 1 << 16, Dtype::f32}, comm, memory);
+  double spent = 0;
+  for (int i = 0; i < 2000 && spent < 0.2; ++i) spent += slowest_seconds(trial, comm);
+}
+
+}  // namespace
+
+void time_trials(std::vector<TimedTrial>& trials, const TrainingSpec& spec,
+                 const TrialCalls& number, const std::function<void(const TimedTrial&)>& begin) {
+  const auto body = [&](Communicator& comm) {
+    const RankBackends backends = spec.backends ? spec.backends(comm.rank()) : RankBackends();
+    Memory memory({spec.device}, backends.device ? *backends.device : cpu_backend(), comm.events());
+    wait_until_spread(comm, memory);
+    for (int64_t round = 0; round < number.rounds; ++round)
+      for (TimedTrial& trial : trials) {
+        if (comm.rank() == 0) begin(trial);
+        CollectiveTrial collective(trial.spec, comm, memory);
+        const int64_t wrong = round == 0 ? wrong_values(collective, comm) : 0;
+        if (comm.rank() == 0) trial.wrong += wrong;  // the ranks that are threads share the trials
+        for (int64_t i = -number.warm_up; i < number.calls; ++i) {
+          const double seconds = slowest_seconds(collective, comm);
+          if (comm.rank() == 0 && i >= 0) trial.seconds.push_back(seconds);
+        }
+      }
+  };
+  spec.run_ranks ? spec.run_ranks(spec.ranks, body, spec.rank_options)
+                 : run_ranks(spec.ranks, body, spec.rank_options);
+}
+
+// ---- the command --------------------------------------------------------------------------------
+
+namespace {
 
 // As nccl-tests reads sizes: 8K and 64M are powers of 1,024. Also accepts the sizes of zerolab.
 int64_t read_bytes(const std::string& text) {
@@ -41,19 +99,21 @@ const char* type_name(Dtype type) {
   return type == Dtype::bf16 ? "bfloat16" : type == Dtype::f16 ? "half" : "float";
 }
 
-bool sums(Collective kind) {
-  return kind == Collective::all_reduce || kind == Collective::reduce_scatter;
+// nccl-tests' redop.
+std::string reduction_of(const Json& collective) {
+  return collective == "all_reduce" || collective == "reduce_scatter" ? "sum" : "none";
 }
 
 std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
   std::vector<TimedTrial> all;
   for (const Collective kind : options.collectives) {
+    const bool slices = kind != Collective::all_reduce && kind != Collective::broadcast;
+    const int64_t least = slices ? ranks : 1;  // [n] of which there are whole numbers
     const size_t before = all.size();
-    for (const int64_t bytes : sizes_between(options.min, options.max, options.factor)) {
-      int64_t count = bytes / size_of(options.dtype);
-      if (kind != Collective::all_reduce && kind != Collective::broadcast)  // each rank has a slice
-        count = count / ranks * ranks;
+    for (int64_t bytes = options.min;; bytes *= options.factor) {
+      const int64_t count = bytes / size_of(options.dtype) / least * least;
       if (count > 0) all.push_back({{kind, count, options.dtype}});
+      if (options.factor == 1 || bytes > options.max / options.factor) break;
     }
     require_input(all.size() > before, "no size from --min-bytes to --max-bytes has an element of ",
                   type_name(options.dtype), " for each of ", plural(ranks, "rank"),
@@ -64,6 +124,7 @@ std::vector<TimedTrial> all_trials(const CommOptions& options, int ranks) {
 
 Json trial_json(const TimedTrial& trial, int ranks) {
   const Collective kind = trial.spec.kind;
+  const std::string reduction = reduction_of(name(kind));
   const Spread seconds = spread_of(trial.seconds);
   const Bandwidth bits =  // [Gbit/s]
       bandwidth(name(kind), trial.bytes(), 1e9 * seconds.median, ranks);
@@ -72,41 +133,15 @@ Json trial_json(const TimedTrial& trial, int ranks) {
           {"elements", trial.spec.count},
           {"type", type_name(trial.spec.dtype)},
           {"in_place", kind != Collective::all_to_all},
-          {"reduction", sums(kind) ? Json("sum") : Json()},
+          {"reduction", reduction == "sum" ? Json(reduction) : Json()},
           {"seconds", seconds},
           {"algorithm_bytes_per_second", 1e9 * bits.algorithm / 8},
           {"bus_bytes_per_second", 1e9 * bits.bus / 8},
           {"wrong", trial.wrong}};
 }
 
-std::string comm_text(const Json& report) {
-  Json results = report["results"];
-  double sum = 0;  // [B/s]
-  for (Json& row : results) {
-    sum += row["bus_bytes_per_second"].get<double>();
-    if (row["reduction"].is_null()) row["reduction"] = "none";
-  }
-  const auto giga = [](const Json& value) { return format("%.2f", double(value) / 1e9); };
-  return str("# ", plural(report["ranks"], "rank"), "; ", as_is(report["description"]),
-             "\n# in place, except all_to_all; time of the slowest rank, median of ",
-             report["iterations"], " calls after ", report["warm_up"], "; GB/s\n\n",
-             table_text<Json>(results, {{"collective", "/collective", as_is},
-                                        {"size", "/bytes", as_is},
-                                        {"count", "/elements", as_is},
-                                        {"type", "/type", as_is},
-                                        {"redop", "/reduction", as_is},
-                                        {"time", "/seconds/median", as_seconds},
-                                        {"algbw", "/algorithm_bytes_per_second", giga},
-                                        {"busbw", "/bus_bytes_per_second", giga},
-                                        {"#wrong", "/wrong", as_is}}),
-             "# average bus bandwidth: ", digits(sum / 1e9 / double(results.size()), 3), " GB/s\n",
-             report["ok"].get<bool>() ? "" : "CHECK FAILED: some values are wrong\n");
-}
-
 // `ranks`: on this machine. Each has a buffer to send from and one to receive into.
-void check(const CommOptions& options, const BackendChoice& backend, int64_t ranks, bool on_gpus) {
-  require_input(backend.transport == Transport::nccl || !options.unordered,
-                "--unordered leaves sums to NCCL, but these ranks do not use it; leave it out");
+void check(const CommOptions& options, int64_t ranks, bool on_gpus) {
   require_input(options.min <= options.max, "--min-bytes ", options.min,
                 " is more than --max-bytes ", options.max);
   const int64_t available = on_gpus ? 0 : available_memory();
@@ -119,23 +154,28 @@ int bench_comm(CommOptions options) {
   const std::optional<LaunchedRank> process = launched_rank(options);
   TrainingSpec spec;
   spec.ranks = process ? process->size : options.ranks.value_or(kCommRanks);
-  spec.ordered_sums = !options.unordered;
   spec.rank_options.timeout = options.spec.rank_options.timeout;
   const DeviceChoice device = choose_device(options, options.dtype, spec.ranks, process);
   const BackendChoice backend = choose_backend(options, device, spec.ranks, process);
-  check(options, backend, process ? process->local_size : spec.ranks, device.on_gpus());
+  check(options, process ? process->local_size : spec.ranks, device.on_gpus());
   std::vector<TimedTrial> trials = all_trials(options, spec.ranks);
-  std::string settings = str("bench comm ", int(options.dtype), " ", options.trials.calls, " ",
-                             options.trials.warm_up, " ", options.unordered);
+  std::string settings = str("bench comm ", int(options.dtype), " ", options.number.calls, " ",
+                             options.number.warm_up);
   for (const TimedTrial& t : trials) settings += str(" ", name(t.spec.kind), " ", t.bytes());
   place(spec, device);
   place(spec, backend, device, settings);
   Progress progress(std::ssize(trials), options.quiet);
-  time_trials(trials, spec, options.trials, [&](const TimedTrial& t) {
+  time_trials(trials, spec, options.number, [&](const TimedTrial& t) {
     progress.item(str(name(t.spec.kind), " of ", human_bytes(t.bytes())));
   });
   progress.clear();
   if (!is_first(process)) return kFine;
+  Json results = Json::array();
+  double bus = 0;  // [B/s]
+  for (const TimedTrial& t : trials) {
+    results.push_back(trial_json(t, spec.ranks));
+    bus += results.back()["bus_bytes_per_second"].get<double>();
+  }
   Json report = document<Json>("bench comm", device);
   report["ok"] = std::ranges::all_of(trials, [](const auto& trial) { return trial.wrong == 0; });
   report.update({{"ranks", spec.ranks},
@@ -143,20 +183,31 @@ int bench_comm(CommOptions options) {
                  {"ordered", spec.ordered()},
                  {"description",
                   str(describe(backend, spec.ordered_sums), "; ", describe(device, spec.ranks))},
-                 {"iterations", options.trials.calls},
-                 {"warm_up", options.trials.warm_up},
-                 {"results", Json::array()}});
-  for (const TimedTrial& t : trials) report["results"].push_back(trial_json(t, spec.ranks));
-  std::fputs((options.json ? json_text(report) : comm_text(report)).c_str(), stdout);
+                 {"iterations", options.number.calls},
+                 {"warm_up", options.number.warm_up},
+                 {"average_bus_bytes_per_second", bus / double(trials.size())},
+                 {"results", results}});
+  const auto giga = [](const Json& value) { return format("%.2f", double(value) / 1e9); };
+  print_results(report, options.json, "results",
+                {{"collective", "/collective", as_is},
+                 {"size", "/bytes", as_is},
+                 {"count", "/elements", as_is},
+                 {"type", "/type", as_is},
+                 {"redop", "/collective", reduction_of},
+                 {"time", "/seconds/median", as_seconds},
+                 {"algbw", "/algorithm_bytes_per_second", giga},
+                 {"busbw", "/bus_bytes_per_second", giga},
+                 {"#wrong", "/wrong", as_is}});
   return report["ok"] ? kFine : kFailed;
 }
 
 constexpr const char* kCommFooter =
-    R"(The columns are those of nccl-tests: size is the bytes of the unsharded side; algbw is the
-size divided by the time; busbw is algbw times an ideal ring's traffic per link: 2(N-1)/N for
-all_reduce, (N-1)/N for reduce_scatter, all_gather and all_to_all, 1 for broadcast, which on NCCL
-and MPI is a send from the root to each rank. #wrong counts the values of one call that are not
-exactly right.
+    R"(The columns are those of nccl-tests: size is the bytes of the unsharded side; time is that of
+the slowest rank, the median of all calls; algbw, in GB/s, is the size divided by the time; busbw
+is algbw times an ideal ring's traffic per link: 2(N-1)/N for all_reduce, (N-1)/N for
+reduce_scatter, all_gather and all_to_all, 1 for broadcast, which on NCCL and MPI is a send from
+the root to each rank. #wrong counts the values of one call that are not exactly right. All but
+all_to_all are in place.
 
   zerolab bench comm --ranks 2 --collective all_gather,reduce_scatter --dtype bf16
   zerolab launch -n 8 -- bench comm -b 8 -e 1G -f 2
@@ -188,15 +239,11 @@ void add_bench_comm(CLI::App& bench, Invocation& invocation) {
             "fp32, bf16 or fp16 (default fp32)");
   flags.add("-f,--factor", "F", options.factor, count_within(1, 1 << 20),
             "from one size to the next; 1: only the smallest (default 4)");
-  flags.add("-n,--iterations", "N", options.trials.calls, count_within(1, 1000000),
+  flags.add("-n,--iterations", "N", options.number.calls, count_within(1, 1000000),
             "timed calls (default 20)");
-  flags.add("-w,--warm-up", "N", options.trials.warm_up, count_within(0, 1000000),
+  flags.add("-w,--warm-up", "N", options.number.warm_up, count_within(0, 1000000),
             "calls before the timed ones (default 5)");
   add_shared_flags(flags, options);
-  flags.group("Ranks");
-  flags.toggle("--unordered",
-               "NCCL chooses the order of sums, as with \"zerolab\": {\"ordered\": false}",
-               options.unordered);
   flags.footer(kCommFooter);
 }
 

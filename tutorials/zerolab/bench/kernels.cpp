@@ -25,6 +25,10 @@ struct KernelOptions : RunOptions {
   int64_t samples = 7;
 };
 
+double total(const std::vector<double>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0);
+}
+
 // Training with ddp on one rank, in sequences as long as the model allows. One block has all
 // kernels of a model.
 RunSetup set_up(KernelOptions options) {
@@ -42,21 +46,17 @@ RunSetup set_up(KernelOptions options) {
   return setup;
 }
 
-// Adds the kernels of these steps beside the limits of the device, `copy` [B/s] and `peak`
-// [FLOP/s]: one row for each kernel and size, the longest first; and the share of a step outside of
-// kernels.
-void add_rows(Json& report, const TimedSteps& steps, const char* precision, double copy,
-              double peak) {
-  const double all = std::accumulate(steps.seconds.begin(), steps.seconds.end(), 0.0);
+// One row for each kernel and size, the longest first, beside the limits of the device: `copy`
+// [B/s] and `peak` [FLOP/s].
+std::vector<Json> rows_of(const TimedSteps& steps, const char* precision, double copy,
+                          double peak) {
+  const double all = total(steps.seconds);
   const auto n = double(steps.seconds.size());
-  double inside = 0;  // [s]
   std::vector<Json> rows;
   for (const auto& [kernel, times] : steps.calls) {
     const Spread each = spread_of(times);
     const double calls = double(times.size()) / n, bytes = double(kernel.bytes),
-                 operations = double(kernel.operations),
-                 seconds = std::accumulate(times.begin(), times.end(), 0.0);
-    inside += seconds;
+                 operations = double(kernel.operations), seconds = total(times);
     rows.push_back({{"kernel", kernel.name},
                     {"precision", precision},
                     {"calls_per_step", calls},
@@ -69,13 +69,11 @@ void add_rows(Json& report, const TimedSteps& steps, const char* precision, doub
                     {"share", std::max(bytes / copy, operations / peak) / each.median},
                     {"seconds_per_step", seconds / n},
                     {"share_of_step", seconds / all},
-                    {"operations_per_step", calls * operations},
-                    {"bytes_per_step", calls * bytes}});
+                    {"operations_per_step", calls * operations}});
   }
   std::ranges::stable_sort(rows, std::greater(),
                            [](const Json& row) { return row["seconds_per_step"].get<double>(); });
-  for (Json& row : rows) report["kernels"].push_back(std::move(row));
-  report["share_outside_kernels"][precision] = 1 - inside / all;
+  return rows;
 }
 
 int bench_kernels(KernelOptions options) {
@@ -85,25 +83,26 @@ int bench_kernels(KernelOptions options) {
   }
   const RunSetup setup = set_up(options);
   const Dtype dtype = setup.spec.engine.precision;
-  Progress progress(3, options.quiet);
-  progress.item("copy bandwidth");
-  const double copy = copy_rate(setup.device);
-  progress.item("peak FLOP/s");
-  const double peak = operation_rate(setup.device, dtype);
+  const char* precision = precision_name(dtype);
+  Progress progress(2, options.quiet);
+  progress.item("copy bandwidth and peak FLOP/s");
+  const double copy = copy_rate(setup.device), peak = operation_rate(setup.device, dtype);
   progress.item(plural(setup.spec.steps, "step"));
-  const auto steps = time_kernels(setup.spec, TimedBy::device, kStepsBefore);
+  const TimedSteps steps = time_kernels(setup.spec, kStepsBefore);
   progress.clear();
+  double inside = 0;  // [s]
+  for (const auto& [kernel, times] : steps.calls) inside += total(times);
   Json report = document<Json>("bench kernels", setup.device, 2);
   report.update({{"model", options.model},
                  {"rows", options.rows},
                  {"window", setup.spec.window},
                  {"samples", options.samples},
                  {"copy_bytes_per_second", copy},
-                 {"operations_per_second", {{precision_name(dtype), peak}}}});
-  add_rows(report, steps, precision_name(dtype), copy, peak);
+                 {"operations_per_second", {{precision, peak}}},
+                 {"kernels", rows_of(steps, precision, copy, peak)},
+                 {"share_outside_kernels", {{precision, 1 - inside / total(steps.seconds)}}}});
   print_results(report, options.json, "kernels",
                 {{"kernel", "/kernel", as_is},
-                 {"type", "/precision", as_is},
                  {"data", "/bytes", as_bytes},
                  {"calls", "/calls_per_step", [](const Json& n) { return digits(n, 4); }},
                  {"of step", "/share_of_step", as_percent},
@@ -121,7 +120,7 @@ constexpr const char* kKernelsFooter =
     R"(Times each kernel of a GPT's training step, in steps of one block of the model on one rank;
 with --n-layer of the whole model the calls are those of its step. "share" compares a kernel with
 the tighter of two limits: copy bandwidth, and the FLOP/s of the best square matmul, of a GPU or of
-a core for each thread (the roofline model, Williams et al. 2009). More than 100 % of copy means
+the rank's threads (the roofline model, Williams et al. 2009). More than 100 % of copy means
 that the data stayed in a cache, and a larger --rows avoids that. The sizes of a matmul are M×N×K.
 
   zerolab bench kernels --precision bf16 | grep matmul

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "stages/predict/clock/clock_plan.h"
 #include "stages/predict/clock/collective_time.h"
 #include "stages/predict/clock/kernel_time.h"
+#include "tensor/cpu/compute_threads.h"
 #include "tensor/cpu/cpu_backend.h"
 #include "tensor/io/disk.h"
 #include "tutorials/zerolab/bench/collectives.h"
@@ -39,13 +39,10 @@ struct MachineOptions : RunOptions {
   std::string folder;  // on the disk; "": none is measured
   std::string save;    // the file of the description
   bool quick = false, force = false;
-  int64_t array = 0;                                              // [B] of each large array
-  int64_t disk_file() const { return (quick ? 4 : 128) * kMiB; }  // [B]
 };
 
 constexpr int kMostRanks = 64;  // that are threads
 constexpr int64_t kWarmUp = 2;  // steps
-constexpr int64_t kDiskSamples = 3;
 constexpr Collective kTimed[] = {Collective::all_reduce, Collective::reduce_scatter,
                                  Collective::all_gather};
 constexpr double kNoLimit = 1e15;  // [B/s] the bytes of a call make no difference
@@ -54,18 +51,15 @@ constexpr double kNoLimit = 1e15;  // [B/s] the bytes of a call make no differen
 struct Size {
   int64_t layers, heads, width, window, vocab, batch;
 };
-// The smallest first; --quick takes two. Sequences, heads and numbers of rows of several lengths,
-// because attention and matmul depend on them, and models whose state is larger than a cache.
-constexpr Size kCpuSizes[] = {
-    {2, 2, 32, 32, 256, 4},    {3, 4, 64, 64, 256, 4},   {2, 2, 64, 32, 256, 1},
-    {2, 4, 256, 32, 256, 1},   {2, 8, 512, 64, 1024, 2}, {2, 6, 192, 64, 256, 4},
-    {2, 4, 256, 128, 4096, 2}, {2, 4, 128, 256, 256, 2}, {2, 4, 256, 512, 256, 1},
-    {4, 4, 128, 128, 256, 8},  {3, 6, 384, 256, 256, 4}};
-constexpr Size kGpuSizes[] = {{2, 2, 32, 32, 256, 4},
-                              {2, 4, 64, 64, 256, 4},
-                              {4, 4, 256, 256, 256, 8},
-                              {4, 12, 768, 1024, 50257, 4},
-                              {2, 16, 2048, 2048, 8192, 2}};
+// The smallest first; --quick takes two, only GPUs the last two. Sequences, heads and numbers of
+// rows of several lengths, because attention and matmul depend on them, and models whose state is
+// larger than a cache.
+constexpr Size kSizes[] = {
+    {2, 2, 32, 32, 256, 4},      {3, 4, 64, 64, 256, 4},   {2, 2, 64, 32, 256, 1},
+    {2, 4, 256, 32, 256, 1},     {2, 8, 512, 64, 1024, 2}, {2, 6, 192, 64, 256, 4},
+    {2, 4, 256, 128, 4096, 2},   {2, 4, 128, 256, 256, 2}, {2, 4, 256, 512, 256, 1},
+    {4, 4, 128, 128, 256, 8},    {3, 6, 384, 256, 256, 4}, {4, 12, 768, 1024, 50257, 4},
+    {2, 16, 2048, 2048, 8192, 2}};
 
 RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) {
   run.quiet = true;
@@ -77,10 +71,9 @@ RunSetup setup_of(RunOptions run, const Size& size, Dtype precision, int ranks) 
   return setup;
 }
 
-// What calls of about the same place took together.
-struct Calls {
+// What calls of the same place took together.
+struct Calls : KernelTimes::Point {
   double count = 0;
-  KernelTimes::Point sum;
 };
 
 class Description {
@@ -88,26 +81,22 @@ class Description {
   explicit Description(const MachineOptions& options) : options_(options) {}
 
   Machine measure() {
-    begin("peak FLOP/s");
-    names_and_peaks();
-    begin("memory");
-    memory();
+    progress_.item("peak FLOP/s and memory");
+    name_and_limits();
+    if (!options_.folder.empty()) progress_.item("disk"), disk();
     for (const Dtype type : types_)
       for (const int ranks : together_) kernels(type, ranks);
+    progress_.item("launches");
     launch();
-    shares_of_peaks();
     for (const int ranks : groups_) collectives(ranks);
-    link();
-    if (!options_.folder.empty()) begin("disk"), disk();
     progress_.clear();
     return std::move(machine_);
   }
 
  private:
-  void begin(const std::string& what) { progress_.item(what); }
-
-  // On a CPU bf16 and fp16 are computed in fp32.
-  void names_and_peaks() {
+  // Kernels that are not measured reach these limits. What is not measured of the link, such as a
+  // broadcast, is as fast as the slowest of what is.
+  void name_and_limits() {
     machine_.name = std::filesystem::path(options_.save).stem();
     machine_.title =
         str(gpu_ ? str(ranks_, " × ") : plural(ranks_, "core") + " of ", device_.name());
@@ -116,108 +105,73 @@ class Description {
                             cpu_architecture())};
     machine_.ranks_per_node = ranks_;
     if (!gpu_) machine_.contention = 1;
-    machine_.host.memory_bytes = double(total_memory());
-    rank_.device = device_.kind;
-    rank_.memory_bytes =
-        gpu_ ? double(device_.gpus.front().memory) : machine_.host.memory_bytes / ranks_;
-    rank_.f32_flops = operation_rate(device_, Dtype::f32);
-    rank_.half_flops = gpu_ ? operation_rate(device_, Dtype::bf16)
-                            : matmul_rate(kCpuMatrix, {}, device_, Dtype::bf16);
-  }
-
-  // A copy moves each byte twice: it is read, and written.
-  void memory() {
     Host& host = machine_.host;
-    const bool quick = options_.quick;
-    host.memory_bandwidth = memory_rate(options_.array, {.cores = usable_cores(),
-                                                         .samples = quick ? 3 : 15,
-                                                         .seconds = quick ? 1e-3 : 0.01})
-                                .median;
-    const auto rate = [&](bool from_host) {
-      return gpu_copy_rate(device_, from_host, (quick ? 1 : 256) * kMiB, {}).median;
-    };
-    rank_.memory_bandwidth = gpu_ ? 2 * rate(false) : host.memory_bandwidth / ranks_;
-    host.link_bandwidth = gpu_ ? rate(true) : rank_.memory_bandwidth / 2;
+    host.memory_bytes = double(total_memory());
+    set_compute_threads(std::min(usable_cores(), kMostComputeThreads));
+    host.memory_bandwidth = 2 * copy_rate({}, array()).median;
+    set_compute_threads(1);
+    rank_.device = device_.kind;
+    rank_.memory_bytes = gpu_ ? double(device_.gpus.front().memory) : host.memory_bytes / ranks_;
+    rank_.memory_bandwidth =
+        gpu_ ? 2 * copy_rate(device_, array()).median : host.memory_bandwidth / ranks_;
+    rank_.f32_flops = operation_rate(device_, Dtype::f32);
+    rank_.half_flops = operation_rate(device_, Dtype::bf16);
+    host.link_bandwidth =
+        gpu_ ? copy_rate(device_, array(), true).median : rank_.memory_bandwidth / 2;
+    machine_.link = {.kind = gpu_ ? NodeLink::Kind::pcie : NodeLink::Kind::memory,
+                     .bandwidth = groups_.empty() ? host.link_bandwidth : kNoLimit,
+                     .ring = 1};
   }
 
   // With zero3, which has the kernels of the other stages too; the second micro-batch adds to
-  // gradients. On a CPU a kernel's time is that in which its thread had a core, so other programs
-  // hardly change it. Calls whose places are in one interval of 2 % become one point, such as the
-  // three directions of a matmul, which are as frequent as each other in a step.
+  // gradients. Calls of one place become one point, such as the three directions of a matmul, which
+  // are as frequent as each other in a step.
   void kernels(Dtype type, int ranks) {
-    std::map<std::pair<std::string, int>, std::map<int64_t, Calls>> all;  // by kernel, shape; place
+    std::map<std::pair<std::string, int>, std::map<double, Calls>> all;  // by kernel, shape; place
     for (const Size& size : sizes_) {
       const RunSetup setup = setup_of(options_, size, type, ranks);
       GptTrainingSpec spec = setup.spec;
       spec.engine.stage = StageKind::zero3;
       spec.engine.accumulation = 2;
       spec.steps = kWarmUp + timed_steps_;
-      begin(str("kernels in ", precision_name(type), " at width ", size.width, ", ",
-                plural(ranks, "rank")));
-      const auto steps = time_kernels(spec, gpu_ ? TimedBy::device : TimedBy::thread, kWarmUp);
+      progress_.item(str("kernels in ", precision_name(type), " at width ", size.width, ", ",
+                         plural(ranks, "rank")));
+      const TimedSteps steps = time_kernels(spec, kWarmUp);
       for (const auto& [call, seconds] : steps.calls) {
-        if (call.event.empty() || call.event == "transfer") continue;
-        const int shape = shape_of({.kernel = call.event,
+        const std::string kernel = call.name.substr(0, call.name.find(' '));
+        if (call.bytes == 0 || kernel == "upload" || kernel == "download") continue;
+        const int shape = shape_of({.kernel = kernel,
                                     .head = int(size.width / size.heads),
                                     .rows = int(size.batch * size.window)});
         const auto operations = double(call.operations), bytes = double(call.bytes),
                    n = double(seconds.size() / steps.seconds.size());
-        const double place = std::log(place_of(call.event, operations, bytes)) / std::log(1.02);
-        auto& [count, sum] = all[{call.event, shape}][int64_t(std::floor(place))];
-        count += n;
-        sum = {sum.operations + n * operations, sum.bytes + n * bytes,
-               sum.seconds + n * std::max(spread_of(seconds).median, 1e-9)};
+        Calls& calls = all[{kernel, shape}][place_of(kernel, operations, bytes)];
+        calls.operations = operations, calls.bytes = bytes, calls.count += n;
+        calls.seconds += n * std::max(spread_of(seconds).quartile, 1e-9);
       }
     }
     for (const auto& [of, places] : all) {
       KernelTimes times{.kernel = of.first, .type = type, .ranks = ranks, .shape = of.second};
       for (const auto& [place, calls] : places)
-        times.points.push_back({std::round(calls.sum.operations / calls.count),
-                                std::round(calls.sum.bytes / calls.count),
-                                std::round(1e12 * calls.sum.seconds / calls.count) / 1e12});
+        times.points.push_back({calls.operations, calls.bytes, calls.seconds / calls.count});
       rank_.kernels.push_back(times);
     }
   }
 
-  // [s] A launch, so that the clock predicts a step of the smallest model as it is measured: the
-  // lower quartile, because the steps are short, and other programs can only make them longer. On a
+  // [s] A launch, so that the clock predicts a step of the smallest model as it is measured. On a
   // CPU the rest of such a step is in kernels. On a GPU its kernels are shorter than their
   // launches.
   void launch() {
     const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, 1);
     GptTrainingSpec spec = setup.spec;
-    spec.engine.stage = StageKind::ddp;
     spec.steps = kWarmUp + 20 * timed_steps_;
-    begin("launches");
     std::vector<double> seconds;
-    for (const StepRecord& step : run_training(spec).steps) seconds.push_back(step.seconds);
-    const auto quartile = seconds.begin() + kWarmUp + 5 * timed_steps_;
-    std::nth_element(seconds.begin() + kWarmUp, quartile, seconds.end());
+    for (const StepRecord& step : run_training(spec).steps)
+      if (step.step > kWarmUp) seconds.push_back(step.seconds);
+    const double kernels = gpu_ ? 0 : clock_step(setup.spec, machine_).times.seconds;
     rank_.launch = 1;
     const double launches = clock_step(setup.spec, machine_).times.launches;
-    rank_.launch = 0;
-    const double kernels = gpu_ ? 0 : clock_step(setup.spec, machine_).times.seconds;
-    rank_.launch = std::max(0.0, *quartile - kernels) / launches;
-  }
-
-  // For kernels and precisions that are not measured: what the best point of a kernel reaches.
-  void shares_of_peaks() {
-    using Point = KernelTimes::Point;
-    const Dtype type = types_.back();
-    const auto best = [&](const char* kernel, double Point::*amount, double peak) {
-      Efficiency most{1, 1e-3};
-      for (const KernelTimes& times : rank_.kernels)
-        if (times.kernel == kernel && times.type == type && times.ranks == 1)
-          for (const Point& p : times.points)
-            if (const double share = p.*amount / p.seconds / peak; share > most.share)
-              most = {std::max(1.0, p.*amount), std::min(1.0, share)};
-      return std::vector{most};
-    };
-    const double peak = type == Dtype::f32 ? rank_.f32_flops : rank_.half_flops;
-    rank_.matmul = best("matmul", &Point::operations, peak);
-    rank_.memory = best("add", &Point::bytes, rank_.memory_bandwidth);
-    rank_.streaming = best("adamw", &Point::bytes, rank_.memory_bandwidth);
-    rank_.attention = best("attention", &Point::operations, peak)[0].share;
+    rank_.launch = std::max(0.0, spread_of(seconds).quartile - kernels) / launches;
   }
 
   // Of each size the shortest call counts: other programs can only make calls longer, and a call
@@ -226,39 +180,35 @@ class Description {
     const RunSetup setup = setup_of(options_, sizes_.front(), Dtype::f32, ranks);
     std::vector<TimedTrial> trials;
     for (const Collective kind : kTimed)
-      for (const int64_t bytes : bytes_)
+      for (int64_t bytes = 256; bytes <= (options_.quick ? 1 : 32) * kMiB; bytes *= 4)
         trials.push_back({{kind, bytes / 4 / ranks * ranks, Dtype::f32}});
-    begin(str("collectives on ", ranks, " ranks"));
-    time_trials(trials, setup.spec, trials_);
+    progress_.item(str("collectives on ", ranks, " ranks"));
+    time_trials(trials, setup.spec,
+                {.rounds = options_.quick ? 2 : 8, .calls = timed_steps_, .warm_up = 2});
     for (const Collective kind : kTimed) {
       std::vector<TimedCall> calls;
       for (const TimedTrial& t : trials)
         if (t.spec.kind == kind) calls.push_back({t.bytes(), std::ranges::min(t.seconds)});
       CollectiveTerms terms = fit_terms(calls, kind, ranks);
       if (terms.bus == 0) terms.bus = kNoLimit;
+      machine_.link.bandwidth = std::min(machine_.link.bandwidth, terms.bus);
       machine_.collectives.push_back({.collective = kind, .ranks = ranks, .terms = terms});
     }
   }
 
-  // What is not measured, such as a broadcast, is as fast as the slowest of what is.
-  void link() {
-    double slowest = groups_.empty() ? machine_.host.link_bandwidth : kNoLimit;
-    for (const CollectiveRow& row : machine_.collectives)
-      slowest = std::min(slowest, row.terms.bus);
-    const auto kind = gpu_ ? NodeLink::Kind::pcie : NodeLink::Kind::memory;
-    machine_.link = {.kind = kind, .bandwidth = slowest, .ring = 1};
-  }
-
   void disk() {
-    const DiskRates rates = disk_rates(options_.folder, options_.disk_file(), kDiskSamples);
-    machine_.sources.push_back(str("The disk: that of ", options_.folder, ", ", rates.method));
     machine_.host.disk_bytes = double(free_disk_space(options_.folder));
+    const DiskRates rates = disk_rates(options_.folder, (options_.quick ? 4 : 64) * kMiB);
+    machine_.sources.push_back(str("The disk: that of ", options_.folder, ", ", rates.method));
     machine_.host.disk_write = rates.write, machine_.host.disk_read = rates.read;
   }
 
-  std::vector<Size> sizes() const {
-    const std::span<const Size> all = gpu_ ? std::span<const Size>(kGpuSizes) : kCpuSizes;
-    return {all.begin(), options_.quick ? all.begin() + 2 : all.end()};
+  // [B] of each large array: far larger than the caches, but only a part of the available memory.
+  int64_t array() const {
+    if (options_.quick) return 4 * kMiB;
+    const int64_t available = available_memory(), l3 = sysconf(_SC_LEVEL3_CACHE_SIZE),
+                  large = std::max(256 * kMiB, 4 * l3);
+    return available > 0 ? std::clamp(available / 12, kMiB, large) : large;
   }
   std::vector<int> groups() const {
     std::vector<int> all;
@@ -273,19 +223,14 @@ class Description {
   const int ranks_ = gpu_ ? int(device_.gpus.size())  // of the node
                           : std::min(usable_cores(), kMostRanks);
   const int64_t timed_steps_ = options_.quick ? 2 : 5;
-  const TrialOptions trials_{.rounds = options_.quick ? 2 : 8,
-                             .calls = options_.quick ? 2 : 5,
-                             .warm_up = 2,
-                             .check = false,
-                             .spread = true};
-  const std::vector<int64_t> bytes_ = sizes_between(256, (options_.quick ? 1 : 32) * kMiB, 4);
-  const std::vector<Size> sizes_ = sizes();
+  const std::span<const Size> sizes_ =
+      std::span(kSizes).first(options_.quick ? 2 : std::size(kSizes) - (gpu_ ? 0 : 2));
   const std::vector<Dtype> types_ =
       options_.quick ? std::vector{Dtype::f32} : std::vector{Dtype::f32, Dtype::bf16};
   // Ranks that compute at the same time; ranks between which collectives are timed.
   const std::vector<int> together_ = gpu_ || ranks_ == 1 ? std::vector{1} : std::vector{1, ranks_},
                          groups_ = groups();
-  Progress progress_{3 + !options_.folder.empty() +
+  Progress progress_{2 + !options_.folder.empty() +
                          std::ssize(types_) * std::ssize(together_) * std::ssize(sizes_) +
                          std::ssize(groups_),
                      options_.quiet};
@@ -294,38 +239,24 @@ class Description {
 };
 
 int bench_machine(MachineOptions options) {
-  if (options.save.empty())
-    throw UsageError(
-        "which file? write: zerolab bench machine --save FILE; 'zerolab doctor' measures the "
-        "limits");
-  // Far larger than the caches, but only a part of the available memory.
-  options.array =
-      options.quick ? 4 * kMiB : std::max(256 * kMiB, 4 * int64_t(sysconf(_SC_LEVEL3_CACHE_SIZE)));
-  if (const int64_t available = available_memory(); available > 0)
-    options.array = std::clamp(available / 12, kMiB, options.array);
-  if (!options.folder.empty()) {
-    const int64_t here = free_disk_space(options.folder), file = options.disk_file();
-    require_input(file <= here, options.folder, " has ", human_bytes(here), " left, but a file of ",
-                  human_bytes(file), " is made");
-  }
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
+  if (!options.folder.empty()) free_disk_space(options.folder);  // refuses what is no folder
   const OutputFile file(options.save, "", options.force);
-  const std::string text = machine_json(Description(options).measure());
+  const Machine machine = Description(options).measure();
+  const std::string text = machine_json(machine), &name = options.save;
   file.write_text(text);
-  const Json machine = Json::parse(text);
-  const std::string& name = options.save;
-  Json report{{"schema", 1}, {"command", "bench machine"}, {"ok", true}, {"saved", name}};
-  if (options.json)
-    report["machine"] = machine;
-  else
-    report.update(
-        {{"machine", machine["title"]},
-         {"a_rank_computes_per_second", machine["rank"]["f32_flops"]},
-         {"a_rank_copies_bytes_per_second", machine["rank"]["memory_bandwidth"]},
-         {"sources", machine["sources"]},
-         {"use", str("zerolab plan --model small --ranks ", machine["ranks_per_node"],
-                     " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}});
+  Json report{{"schema", 1},
+              {"command", "bench machine"},
+              {"ok", true},
+              {"saved", name},
+              {"title", machine.title},
+              {"a_rank_computes_per_second", machine.rank.f32_flops},
+              {"a_rank_copies_bytes_per_second", machine.rank.memory_bandwidth},
+              {"sources", machine.sources},
+              {"use", str("zerolab plan --model small --ranks ", machine.ranks_per_node,
+                          " --machine ", name.find_first_of("/.") == name.npos ? "./" : "", name)}};
+  if (options.json) report["machine"] = Json::parse(text);
   print_document(report, options.json);
   return kFine;
 }
@@ -339,7 +270,7 @@ machine says little about an NVMe disk: the host caches it.
 
   zerolab bench machine --save ./here.json && zerolab plan --model small --machine ./here.json
 
-Exit codes: 0 fine, 2 usage or no room, 74 FILE cannot be written or the disk failed, 130 Ctrl-C)";
+Exit codes: 0 fine, 2 usage, 74 FILE cannot be written or the disk failed, 130 Ctrl-C)";
 
 }  // namespace
 
@@ -354,6 +285,7 @@ void add_bench_machine(CLI::App& bench, Invocation& invocation) {
   flags.name("--dir", "DIR", "also measure the disk that has this folder", options.folder);
   flags.toggle("--quick", "short samples and small arrays: a test that it runs, not how fast",
                options.quick);
+  flags.required("--save");
   add_shared_flags(flags, options);
   flags.footer(kMachineFooter);
 }

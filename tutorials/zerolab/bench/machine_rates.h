@@ -10,11 +10,11 @@
 namespace zl::cli {
 
 inline constexpr int64_t kMiB = int64_t(1) << 20;
-inline constexpr int kCpuMatrix = 512;  // n of the n × n matrices that a CPU multiplies
 
 // Samples of one quantity. Reports use the median, because one interruption would move a mean.
+// Times that a prediction rests on are the lower quartile: other programs only make them longer.
 struct Spread {
-  double median = 0, min = 0, max = 0;
+  double median = 0, min = 0, max = 0, quartile = 0;
 };
 Spread spread_of(std::vector<double> samples);
 
@@ -24,34 +24,24 @@ void to_json(Json& json, const Spread& s) {
   json = {{"median", s.median}, {"min", s.min}, {"max", s.max}};
 }
 
-// How a rate is measured: on one core, on several at the same time, or on a GPU.
-struct CoreRun {
-  int64_t cores = 1;  // one thread on each
-  int64_t samples = 7;
-  double seconds = 0.02;  // [s] at least per sample
-};
+// On a CPU the next four are of this process's compute threads together.
 
-// [FLOP/s] The best sample of our matmul of two n × n matrices; each core has its own matrices.
-double matmul_rate(int64_t n, const CoreRun& run, const DeviceChoice& device = {},
-                   Dtype dtype = Dtype::f32);
-
-// [B/s] of b = a over two arrays of `array` bytes, divided among the cores. Bytes are counted as
-// STREAM does (McCalpin 1995): a cache line that is read only because it will be written does not
-// count.
-Spread memory_rate(int64_t array, const CoreRun& run);
-// [B/s] copied to a GPU, from its own memory or from pinned memory of the host.
-Spread gpu_copy_rate(const DeviceChoice& gpu, bool from_host, int64_t bytes, const CoreRun& run);
-
-// The limits of one rank's kernels. [FLOP/s] the best of some matmuls, of a GPU or on a core for
-// each thread; [B/s] read plus written by large copies.
+// [FLOP/s] Of our matmul of two n × n matrices.
+Spread matmul_rate(const DeviceChoice& device, int64_t n, Dtype dtype = Dtype::f32);
+// [FLOP/s] The best of some matmuls, a limit of kernels.
 double operation_rate(const DeviceChoice& device, Dtype dtype);
+
+// [B/s] Of a copy of so many bytes in the device's memory, or to it from pinned memory of the host.
+Spread copy_rate(const DeviceChoice& device, int64_t bytes, bool from_host = false);
+// [B/s] Read plus written by the best of large copies: the other limit. A line of the cache that is
+// read only because it will be written does not count, as in STREAM (McCalpin 1995).
 double copy_rate(const DeviceChoice& device);
 
-// [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it, in turn: medians.
+// [B/s] of a file of `bytes`, as 'offload_optimizer' to nvme writes and reads it: medians.
 struct DiskRates {
   std::string method;  // "waits for the device"
   double write, read;
 };
-DiskRates disk_rates(const std::string& folder, int64_t bytes, int64_t samples);
+DiskRates disk_rates(const std::string& folder, int64_t bytes);
 
 }  // namespace zl::cli

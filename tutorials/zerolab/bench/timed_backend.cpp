@@ -1,34 +1,9 @@
 #include "tutorials/zerolab/bench/timed_backend.h"
 
-#include <algorithm>
-#include <ctime>
-
 namespace zl::cli {
-namespace {
 
-double thread_seconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
-}
-
-// [s] What two readings of that clock say of no work at all: the system takes as long to answer.
-double thread_clock() {
-  double least = 1;
-  for (int i = 0; i < 100; ++i) {
-    const double begin = thread_seconds();
-    least = std::min(least, thread_seconds() - begin);
-  }
-  return least;
-}
-
-}  // namespace
-
-TimedBackend::TimedBackend(std::unique_ptr<Backend> timed, TimedBy clock)
-    : owned_(std::move(timed)),
-      inner_(owned_ ? *owned_ : cpu_backend()),
-      clock_(clock),
-      nothing_(clock == TimedBy::thread ? thread_clock() : 0) {}
+TimedBackend::TimedBackend(std::unique_ptr<Backend> timed)
+    : owned_(std::move(timed)), inner_(owned_ ? *owned_ : cpu_backend()) {}
 
 void TimedBackend::begin() {
   calls_.clear();
@@ -37,7 +12,7 @@ void TimedBackend::begin() {
 }
 
 void TimedBackend::announce(const Event& kernel) {
-  next_ = {.event = kernel.what, .operations = kernel.count, .bytes = kernel.bytes};
+  next_ = {.operations = kernel.count, .bytes = kernel.bytes};
 }
 
 const KernelSeconds& TimedBackend::calls() {
@@ -49,14 +24,7 @@ void TimedBackend::timed(std::string name, const std::function<void()>& work, St
   if (!timing_) return work();
   TimedKernel call = std::exchange(next_, {});
   call.name = std::move(name);
-  if (clock_ == TimedBy::device) {
-    clocks_.emplace_back(std::move(call), inner_.timing(stream, work));
-    return;
-  }
-  const double begin = thread_seconds();
-  work();
-  const double seconds = thread_seconds() - begin - nothing_;
-  calls_[std::move(call)].push_back(seconds);
+  clocks_.emplace_back(std::move(call), inner_.timing(stream, work));
 }
 
 // A layer multiplies by its weight as stored in forward, by its transpose for the input's gradient,
@@ -72,34 +40,29 @@ void TimedBackend::matmul(Factor a, Factor b, T bias, T out, Write write, T work
         [&] { inner_.matmul(a, b, bias, out, write, workspace); });
 }
 
-TimedSteps time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up) {
-  std::vector<TimedBackend*> of_ranks(size_t(spec.ranks));  // they live as long as the run
-  spec.backends = [&of_ranks, clock, inner = spec.backends](int rank) {
+TimedSteps time_kernels(GptTrainingSpec spec, int64_t warm_up) {
+  TimedBackend* first = nullptr;  // rank 0's, which lives as long as the run
+  spec.backends = [&first, inner = spec.backends](int rank) {
     RankBackends all = inner ? inner(rank) : RankBackends();
-    auto timed = std::make_unique<TimedBackend>(std::move(all.device), clock);
-    of_ranks[size_t(rank)] = timed.get();
+    if (rank > 0) return all;
+    auto timed = std::make_unique<TimedBackend>(std::move(all.device));
+    first = timed.get();
     all.device = std::move(timed);
     return all;
   };
   TimedSteps steps;
   TrainingCallbacks callbacks;
   callbacks.at_start = [&](Trainer& training) {
-    TimedBackend& mine = *of_ranks[size_t(training.comm().rank())];
-    mine.begin();
-    training.memory().events().listen([&mine](const Event& e) {
-      if (e.kind == EventKind::kernel) mine.announce(e);
+    if (training.comm().rank() > 0) return;
+    first->begin();
+    training.memory().events().listen([first](const Event& e) {
+      if (e.kind == EventKind::kernel) first->announce(e);
     });
   };
-  callbacks.after_step = [&](Trainer& training) {
-    if (const int rank = training.comm().rank(); rank > 0) of_ranks[size_t(rank)]->begin();
-  };
   callbacks.on_step = [&](const StepRecord& record) {
-    if (record.step <= warm_up) return of_ranks[0]->begin();
+    if (record.step <= warm_up) return first->begin();
     steps.seconds.push_back(record.seconds);
-    of_ranks[0]->calls();
-  };
-  callbacks.at_end = [&](Trainer& training) {
-    if (training.comm().rank() == 0) steps.calls = of_ranks[0]->calls();
+    steps.calls = first->calls();
   };
   run_training(spec, callbacks);
   return steps;

@@ -16,15 +16,10 @@
 
 namespace zl::cli {
 
-// The device's clock; or on a CPU the time in which the rank's thread had a core, which other
-// programs do not make longer. All work of a kernel must then be on that thread.
-enum class TimedBy { device, thread };
-
 // A kernel on tensors of one size.
 struct TimedKernel {
-  std::string name;   // the kernel; a matmul's name says what it transposes, and M×N×K
-  std::string event;  // what its event is called; "": it has none
-  int64_t operations = 0, bytes = 0;
+  std::string name;  // the kernel; a matmul's name says what it transposes, and M×N×K
+  int64_t operations = 0, bytes = 0;  // as its event says; 0: it has none
   auto operator<=>(const TimedKernel&) const = default;
 };
 using KernelSeconds = std::map<TimedKernel, std::vector<double>>;  // [s] of each call
@@ -34,7 +29,7 @@ using KernelSeconds = std::map<TimedKernel, std::vector<double>>;  // [s] of eac
 class TimedBackend final : public Backend {
  public:
   // `timed`: null means the CPU's.
-  explicit TimedBackend(std::unique_ptr<Backend> timed = nullptr, TimedBy clock = TimedBy::device);
+  explicit TimedBackend(std::unique_ptr<Backend> timed = nullptr);
 
   // From now on calls are timed; earlier ones are forgotten.
   void begin();
@@ -121,8 +116,6 @@ class TimedBackend final : public Backend {
 
   const std::unique_ptr<Backend> owned_;
   Backend& inner_;
-  const TimedBy clock_;
-  const double nothing_;  // [s] that the clock says of no work
   KernelSeconds calls_;
   // The last calls, whose times are not read yet.
   std::vector<std::pair<TimedKernel, std::function<double()>>> clocks_;
@@ -136,8 +129,8 @@ struct TimedSteps {
   KernelSeconds calls;          // in all of them
 };
 
-// Trains as `spec` says, with the kernels of every rank timed, and returns the steps after the
-// first `warm_up`. Rethrows any error of a rank.
-TimedSteps time_kernels(GptTrainingSpec spec, TimedBy clock, int64_t warm_up);
+// Trains as `spec` says, and returns the steps after the first `warm_up`. Rethrows any error of a
+// rank.
+TimedSteps time_kernels(GptTrainingSpec spec, int64_t warm_up);
 
 }  // namespace zl::cli

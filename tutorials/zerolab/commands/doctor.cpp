@@ -23,8 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMatrix = 512, kGpuMatrix = 4096;
-constexpr int64_t kCopy = int64_t(64) << 20;              // [B]
-constexpr CoreRun kBrief{.samples = 5, .seconds = 8e-3};  // one core
 // [B] enough for NCCL among the ranks of one machine; Docker gives 64 MiB.
 constexpr int64_t kEnoughShared = int64_t(256) << 20;
 
@@ -52,8 +50,8 @@ std::string line_of(const std::string& what, Json values) {
 // null for a GPU that fails here, which is reported.
 Json speed_of(const Gpu& gpu) {
   const auto matmul = [&](Dtype dtype, bool tf32 = false) {
-    return matmul_rate(kGpuMatrix, kBrief, {.kind = DeviceKind::cuda, .gpus = {gpu}, .tf32 = tf32},
-                       dtype);
+    return matmul_rate({.kind = DeviceKind::cuda, .gpus = {gpu}, .tf32 = tf32}, kGpuMatrix, dtype)
+        .max;
   };
   try {
     return {{"matmul_size", kGpuMatrix},
@@ -158,8 +156,8 @@ int doctor(bool as_json) {
       {"memory", {{"total_bytes", total_memory()}, {"available_bytes", available_memory()}}},
       {"measured",
        {{"matmul_size", kMatrix},
-        {"matmul_per_second", matmul_rate(kMatrix, kBrief)},
-        {"copy_bytes_per_second", memory_rate(kCopy, kBrief).max}}},
+        {"matmul_per_second", matmul_rate({}, kMatrix).max},
+        {"copy_bytes_per_second", copy_rate(DeviceChoice())}}},
       {"terminal", {{"rewrites", terminal.rewrites}, {"color", terminal.colored}}},
       {"cuda", cuda()},
       {"nccl", nccl()},

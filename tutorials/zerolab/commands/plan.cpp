@@ -11,7 +11,6 @@
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/plan/clock_section.h"
-#include "tutorials/zerolab/plan/model_states.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/run/run_folder.h"
 #include "tutorials/zerolab/run/run_setup.h"
@@ -50,22 +49,17 @@ int list_machines(bool json) {
   return kFine;
 }
 
-// Where the ranks compute, as the flags say, which must agree. It need not be here.
+// Where the ranks compute, as the flags say. It need not be here.
 DeviceKind planned_device(const PlanOptions& options, const std::optional<Machine>& machine) {
-  const bool reference = options.device == Wish::reference;
-  const std::string gpus = "GPUs", cpus = "CPUs", own = reference ? "the reference kernels" : cpus;
-  std::vector<std::pair<const char*, std::string>> said;  // by which flag
-  if (options.device != Wish::automatic)
-    said.push_back({"--as", options.device == Wish::cuda ? gpus : own});
-  if (const Transport transport = transport_of(options); transport != Transport::threads)
-    said.push_back({"--backend", transport == Transport::nccl ? gpus : own});
-  if (machine)
-    said.push_back({"--machine", machine->rank.device == DeviceKind::cuda ? gpus : cpus});
-  for (const auto& [flag, where] : said)
-    if (where != said[0].second)
-      throw UsageError(str(said[0].first, " means ranks on ", said[0].second, ", but ", flag,
-                           " ranks on ", where, "; leave one of them out"));
-  return !said.empty() && said[0].second == gpus ? DeviceKind::cuda : DeviceKind::cpu;
+  const Transport transport = transport_of(options);
+  const bool gpus = machine                             ? machine->rank.device == DeviceKind::cuda
+                    : options.device == Wish::automatic ? transport == Transport::nccl
+                                                        : options.device == Wish::cuda;
+  if (transport == (gpus ? Transport::mpi : Transport::nccl))
+    throw UsageError(str("--backend ", name(transport), " is for ranks on ", gpus ? "CPUs" : "GPUs",
+                         ", but ", machine ? "--machine" : "--as", " says ", gpus ? "GPUs" : "CPUs",
+                         "; leave one of them out"));
+  return gpus ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
@@ -90,29 +84,14 @@ GptTrainingSpec planned_spec(const PlanOptions& options, GptTrainingSpec spec,
   return spec;
 }
 
-// With a rank's part of the node's host memory as its limit, if something is offloaded.
-GptTrainingSpec with_host_memory(GptTrainingSpec spec, const Machine& machine) {
-  const Options& e = spec.engine;
-  const bool offloads = e.offload_optimizer != OffloadDevice::none ||
-                        e.offload_param != OffloadDevice::none || e.cpu_checkpointing;
-  if (offloads && spec.host_memory == 0)
-    spec.host_memory =
-        int64_t(machine.host.memory_bytes) / std::min(spec.ranks, machine.ranks_per_node);
-  return spec;
-}
-
 PlanReport plan_parameters(const PlanOptions& o, const Options& options) {
   const bool variants =
       std::ranges::any_of(o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
-  if (o.given("--model") || o.n_layer || o.n_head || o.n_embd || o.block_size || o.vocab_size ||
-      !o.init_from.empty() || variants || !o.presets.empty() || !o.clock.machine.empty() ||
-      o.spec.checkpoint.save_every > 0 || o.device != Wish::automatic ||
-      transport_of(o) != Transport::threads)
+  if (variants || !o.presets.empty() || transport_of(o) != Transport::threads)
     throw UsageError(
-        "--parameters has the paper's formulas for model states alone: leave out the flags of "
-        "models, --machine, --as, --backend, --save-every, variants and systems as shipped");
-  return model_states_report(*o.parameters, o.source.ranks, options, o.stages,
-                             o.spec.device_memory);
+        "--parameters has the paper's formulas for model states alone: leave out --backend, "
+        "variants and systems as shipped");
+  return model_states_report(*o.parameters, o.source.ranks, options, o.stages);
 }
 
 PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
@@ -125,14 +104,13 @@ PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
   require_threads_used(spec.device, options.threads,
                        loaded.config.offload_optimizer != OffloadDevice::none);
   set_compute_threads(options.threads);
-  const GptTrainingSpec limited = machine ? with_host_memory(spec, *machine) : spec;
   std::vector<StagePlan> plans;
-  for (const StageKind stage : options.stages) plans.push_back(plan_stage(limited, stage, 0));
+  for (const StageKind stage : options.stages) plans.push_back(plan_stage(spec, stage, 0));
   const auto presets = predict_presets(options.presets, loaded.config, spec);
   PlanReport report =
-      plan_report(plans, presets, limited, plan_head(limited, model.name, loaded.config.recompute));
+      plan_report(plans, presets, spec, plan_head(spec, model.name, loaded.config.recompute));
   // Of stages that fit, the machine's clock knows which is the fastest.
-  if (!machine || !report.fits) report.text += plan_advice(plans, limited) + (machine ? "\n" : "");
+  if (!machine || !report.fits) report.text += plan_advice(plans, spec) + (machine ? "\n" : "");
   if (machine)
     add_clock({options.stages, spec, *machine, options.clock, options.any_stage}, report);
   return report;
@@ -168,8 +146,7 @@ Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"
     R"(
 --parameters has the ZeRO paper's formulas for model states alone, for any model. --as changes
 workspace only: kernels of each device need a different amount. With --save-every the peaks on the
-host include what a save takes there. With overlap, prefetch, reuse or reproducible sums, rows say
-what they cost in bytes.
+host include what a save takes there.
 
 More examples:
   zerolab plan --model gpt2-xl --ranks 8 --machine l4 --precision bf16 --advise
@@ -193,6 +170,11 @@ void add_plan(CLI::App& app, Invocation& invocation) {
             "the paper's formulas for this many parameters, such as 7.5e9, and no model");
   add_clock_flags(flags, options.clock);
   add_shared_flags(flags, options);
+  for (const char* flag :
+       {"--model", "--n-layer", "--n-head", "--n-embd", "--block-size", "--vocab-size",
+        "--init-from", "--machine", "--as", "--save-every", "--device-memory"})
+    flags.excludes("--parameters", flag);
+  flags.excludes("--as", "--machine");
   flags.footer(kPlanFooter);
 }
 

@@ -17,42 +17,26 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kOthers = 3;      // settings that --advise shows beside the fastest
 constexpr int64_t kMostRows = 64;  // of a micro-batch that it tries
 
-Json times_json(const StepTime& time) {
-  const ClockTimes& t = time.times;
-  return {{"seconds_per_step", t.seconds},
-          {"compute_seconds", t.compute},
-          {"launch_seconds", t.launches},
-          {"communication_seconds", t.communication},
-          {"exposed_communication_seconds", t.exposed},
-          {"tokens_per_second_per_rank", time.tokens_per_second()},
-          {"mfu", time.mfu}};
-}
 double seconds_of(const Json& step) { return step["seconds_per_step"]; }
 
 // A step on the machine: its times, and whether what it needs is there.
 Json timed(const ClockPlan& plan, const GptTrainingSpec& spec) {
   if (interrupt_requested()) throw Interrupted();
   const StepTime time = clock_step(spec, plan.machine, plan.flags.stragglers);
+  const ClockTimes& t = time.times;
   const Shortage lacks = shortage(time, spec, plan.machine);
-  Json json = times_json(time);
-  json.update({{"peak_bytes", time.device_peak},
-               {"fits", lacks == Shortage::none},
-               {"kernel_seconds", time.kernels},
-               {"collective_seconds", time.calls}});
+  Json json{{"seconds_per_step", t.seconds},
+            {"compute_seconds", t.compute},
+            {"launch_seconds", t.launches},
+            {"communication_seconds", t.communication},
+            {"exposed_communication_seconds", t.exposed},
+            {"tokens_per_second_per_rank", time.tokens_per_second()},
+            {"mfu", time.mfu},
+            {"peak_bytes", time.device_peak},
+            {"fits", lacks == Shortage::none},
+            {"kernel_seconds", time.kernels},
+            {"collective_seconds", time.calls}};
   if (lacks != Shortage::none) json["lacks"] = name(lacks);
-  return json;
-}
-
-// What the clock says of a stage: its keys of the document.
-Json clock_stage(const ClockPlan& plan, StageKind stage) {
-  GptTrainingSpec spec = plan.spec;
-  spec.engine.stage = stage;
-  Json json = timed(plan, spec);
-  for (const bool on : {true, false}) {
-    set_overlap(spec.engine, on);
-    json["overlap"][on ? "on" : "off"] =
-        times_json(clock_step(spec, plan.machine, plan.flags.stragglers));
-  }
   return json;
 }
 
@@ -64,18 +48,17 @@ std::string choice(const Json& stages, double error) {
   if (fit.empty()) return "No stage fits.\n";
   std::ranges::stable_sort(fit, {}, seconds_of);
   const double least = seconds_of(fit[0]);
-  std::string others;
+  std::string text = str(as_is(fit[0]["stage"]), " is the fastest that fits, with ",
+                         as_seconds<Json>(least), " for a step");
   double longer = 0;
-  for (size_t i = 1; i < fit.size() && seconds_of(fit[i]) / least - 1 < error; ++i) {
-    others += (i == 1 ? "" : ", ") + as_is(fit[i]["stage"]);
+  size_t i = 1;
+  for (; i < fit.size() && seconds_of(fit[i]) / least - 1 < error; ++i) {
+    text += (i == 1 ? ", but the clock cannot tell it from " : ", ") + as_is(fit[i]["stage"]);
     longer = seconds_of(fit[i]) / least - 1;
   }
-  const std::string first = str(as_is(fit[0]["stage"]), " is the fastest that fits, with ",
-                                as_seconds<Json>(least), " for a step");
-  return others.empty()
-             ? str(first, ".\n")
-             : str(first, ", but the clock cannot tell it from ", others, ": at most ",
-                   as_percent<Json>(longer), " longer, which is within the expected error.\n");
+  return text + (i == 1 ? ".\n"
+                        : str(": at most ", as_percent<Json>(longer),
+                              " longer, which is within the expected error.\n"));
 }
 
 std::string clock_text(const ClockPlan& plan, const Json& stages, const ExpectedError& expected) {
@@ -87,8 +70,6 @@ std::string clock_text(const ClockPlan& plan, const Json& stages, const Expected
   table.row("    waiting for launches", "/launch_seconds", as_seconds<Json>);
   table.row("  communication", "/communication_seconds", as_seconds<Json>);
   table.row("    exposed", "/exposed_communication_seconds", as_seconds<Json>);
-  table.row("a step with overlap", "/overlap/on/seconds_per_step", as_seconds<Json>);
-  table.row("a step without overlap", "/overlap/off/seconds_per_step", as_seconds<Json>);
   table.row("tokens per second and rank", "/tokens_per_second_per_rank", short_number);
   table.row("MFU", "/mfu", as_percent<Json>);
   std::string text =
@@ -103,29 +84,25 @@ std::string clock_text(const ClockPlan& plan, const Json& stages, const Expected
                     " (tutorials/reference/clock.md).\n");
 }
 
-// What --advise tries. Of all micro-batches with the same tokens per step it takes the fastest that
-// fits, or else the smallest.
-struct Settings {
-  StageKind stage;
-  Recompute recompute;
-  OffloadDevice offload;
-};
-Json best_micro_batch(const ClockPlan& plan, const Settings& settings) {
+// What --advise tries: of all micro-batches with the same tokens per step the fastest that fits, or
+// else the smallest.
+Json best_micro_batch(const ClockPlan& plan, StageKind stage, Recompute recompute,
+                      OffloadDevice offload) {
   GptTrainingSpec spec = plan.spec;
-  const GptTrainingSpec model = gpt_spec(spec.model, spec.window, settings.recompute);
+  const GptTrainingSpec model = gpt_spec(spec.model, spec.window, recompute);
   spec.make_model = model.make_model;
   spec.checkpointed_rows = model.checkpointed_rows;
-  spec.engine.stage = settings.stage;
-  spec.engine.offload_optimizer = settings.offload;
+  spec.engine.stage = stage;
+  spec.engine.offload_optimizer = offload;
   set_overlap(spec.engine, plan.flags.overlap.value_or(true));
   const int64_t rows = spec.micro_batch * spec.engine.accumulation;
   Json best;
   for (int64_t B = 1; B <= std::min(rows, kMostRows); ++B) {
     if (rows % B != 0) continue;
     spec.micro_batch = B, spec.engine.accumulation = rows / B;
-    Json step{{"stage", name(settings.stage)},
-              {"recompute", name(settings.recompute)},
-              {"offload_optimizer", name(settings.offload)},
+    Json step{{"stage", name(stage)},
+              {"recompute", name(recompute)},
+              {"offload_optimizer", name(offload)},
               {"micro_batch", B},
               {"accumulation", rows / B}};
     step.update(timed(plan, spec));
@@ -133,27 +110,15 @@ Json best_micro_batch(const ClockPlan& plan, const Settings& settings) {
     if (best.is_null() || (fits && seconds_of(step) < seconds_of(best))) best = std::move(step);
     if (!fits) break;  // larger ones need more
   }
-  for (const char* key : {"kernel_seconds", "collective_seconds"}) best.erase(key);
   return best;
 }
 
-// Why these settings lose against the fastest that fit.
+// Why these settings lose against the fastest that fit; their times say where.
 std::string reason(const Json& step, const Json& best, double error) {
   if (!step["fits"]) return "too little " + step["lacks"].get<std::string>();
-  const auto more = [&](const char* key) {
-    return step[key].get<double>() - best[key].get<double>();
-  };
-  const double seconds = more("seconds_per_step"), launches = more("launch_seconds");
-  std::string text = milliseconds(seconds) + " ms longer";
-  const char* before = ": ";
-  for (const auto& [longer, what] :
-       {std::pair{more("compute_seconds") - launches, "in kernels"},
-        {launches, "waiting for launches"},
-        {more("exposed_communication_seconds"), "waiting for communication"}})
-    if (std::abs(longer) > 0.02 * seconds)
-      text += str(std::exchange(before, ", "), milliseconds(std::abs(longer)),
-                  longer > 0 ? " ms more " : " ms less ", what);
-  return text + (seconds < error * seconds_of(best) ? "; within the expected error" : "");
+  const double longer = seconds_of(step) - seconds_of(best);
+  return str(milliseconds(longer), " ms longer",
+             longer < error * seconds_of(best) ? "; within the expected error" : "");
 }
 
 // --advise: the settings that fit and take least time (null: none fit), and three others with the
@@ -171,32 +136,26 @@ Json advise(const ClockPlan& plan, double error) {
         const bool can = shards_optimizer(stage) && plan.machine.host.link_bandwidth > 0;
         if (offload == OffloadDevice::cpu && !can) continue;
         try {
-          tried.push_back(best_micro_batch(plan, {stage, recompute, offload}));
+          tried.push_back(best_micro_batch(plan, stage, recompute, offload));
         } catch (const InputError&) {
           refused = std::current_exception();
         }
       }
   if (tried.empty()) std::rethrow_exception(refused);
-  std::ranges::stable_sort(tried, {}, seconds_of);
-  const auto best = std::ranges::find(tried, true, [](const Json& s) -> bool { return s["fits"]; });
+  const auto fits = [](const Json& s) -> bool { return s["fits"]; };
+  const char* by = std::ranges::any_of(tried, fits) ? "seconds_per_step" : "peak_bytes";
+  std::ranges::stable_sort(tried, {}, [by](const Json& s) -> double { return s[by]; });
   Json advice{{"fastest", nullptr}, {"others", Json::array()}};
-  if (best == tried.end())
-    std::ranges::stable_sort(tried, {},
-                             [](const Json& s) { return s["peak_bytes"].get<int64_t>(); });
-  else
+  if (const auto best = std::ranges::find_if(tried, fits); best != tried.end()) {
     advice["fastest"] = *best;
-  for (auto s = tried.begin(); s != tried.end() && advice["others"].size() < kOthers; ++s)
-    if (s != best) {
-      advice["others"].push_back(*s);
-      advice["others"].back()["reason"] = reason(*s, advice["fastest"], error);
-    }
+    tried.erase(best);
+  }
+  tried.resize(std::min(tried.size(), kOthers));
+  for (Json& other : tried) {
+    other["reason"] = reason(other, advice["fastest"], error);
+    advice["others"].push_back(std::move(other));
+  }
   return advice;
-}
-
-double read_deviation(const std::string& text) {
-  const double deviation = read_real(text);
-  require_input(deviation <= 2, "'", text, "' is too large; try 0.02");
-  return deviation;
 }
 
 }  // namespace
@@ -225,7 +184,7 @@ void add_clock_flags(Flags& flags, ClockFlags& o) {
       },
       "communication beside computation, with the next unit prefetched, or neither\n"
       "(default: as configured, which is off)");
-  flags.add("--stragglers", "S", o.stragglers.deviation, read_deviation,
+  flags.add("--stragglers", "S", o.stragglers.deviation, read_real,
             "ranks differ: kernels of a rank take exp(S z) times as long, z standard normal\n"
             "(default 0); every call waits for the slowest rank");
   for (const char* flag : {"--overlap", "--advise", "--stragglers"}) flags.needs(flag, "--machine");
@@ -251,7 +210,9 @@ void add_clock(const ClockPlan& plan, PlanReport& report) {
   report.fits = false;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     Json& stage = document["stages"][i];
-    stage.update(clock_stage(plan, plan.stages[i]));
+    GptTrainingSpec spec = plan.spec;
+    spec.engine.stage = plan.stages[i];
+    stage.update(timed(plan, spec));
     report.fits |= bool(stage["fits"]);
   }
   document["ok"] = report.fits;
@@ -271,6 +232,8 @@ void add_clock(const ClockPlan& plan, PlanReport& report) {
                                     {"micro-batch", "/micro_batch", as_is},
                                     {"accumulation", "/accumulation", as_is},
                                     {"a step", "/seconds_per_step", as_seconds},
+                                    {"kernels", "/compute_seconds", as_seconds},
+                                    {"exposed", "/exposed_communication_seconds", as_seconds},
                                     {"peak", "/peak_bytes", as_bytes},
                                     {"reason", "/reason", as_is}}));
   }

@@ -44,11 +44,18 @@ struct PlanReport {
 };
 PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
                        const GptTrainingSpec& spec, const std::string& head);
+// "16 bytes per parameter = parameter 4 + gradient 4 + optimizer 8", without sharding.
+std::string bytes_per_parameter(const Options& options);
 // What begins its text: the run, and what its model states take in all.
 std::string plan_head(const GptTrainingSpec& spec, const std::string& model, Recompute recompute);
 // Which stage to take: the first that fits, because later ones keep less; or that none fits, and
 // what to try.
 std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSpec& spec);
+
+// plan --parameters: the paper's closed formulas for model states (Rajbhandari et al. 2020,
+// arXiv:1910.02054, figure 1 and table 1), of any number of parameters and without a model.
+PlanReport model_states_report(double parameters, int ranks, const Options& options,
+                               const std::vector<StageKind>& stages);
 
 // The presets without doubles, with that of the configuration, and what they keep and send.
 std::vector<PresetPlan> predict_presets(std::vector<const Preset*> presets, const Config& config,

@@ -1,8 +1,9 @@
-// The reports of what is predicted: plans of stages, and systems as they are shipped.
+// The reports of what is predicted: plans of stages, systems as they are shipped, model states.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "stages/predict/closed_form.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/report/comparison_report.h"
 #include "tutorials/zerolab/report/stage_rows.h"
@@ -26,13 +27,6 @@ Json plan_stage_json(const StagePlan& p, bool limited) {
   stage["checkpoint"] = {
       {"disk_bytes", disk},
       {"host_bytes", {{"wait", buffer}, {"still", buffer}, {"snapshot", snapshot}}}};
-  for (const SettingCost& cost : p.costs)
-    stage[cost.setting + "_cost"] = {{"rest_bytes", cost.rest},
-                                     {"parameter_bytes", cost.parameter},
-                                     {"gradient_bytes", cost.gradient},
-                                     {"communication_bytes", cost.communication},
-                                     {"peak_total_bytes", cost.peak_total},
-                                     {"sent_bytes_per_rank", cost.sent}};
   return stage;
 }
 
@@ -54,32 +48,17 @@ Json plan_document(const std::vector<StagePlan>& plans, const std::vector<Preset
 // [B] the peak, initialisation included.
 int64_t need(const StagePlan& p) { return std::max(p.peak_total, p.init_peak_total); }
 
-std::string fit(int64_t needed, int64_t limit) {
-  return needed <= limit ? "yes, " + human_bytes(limit - needed) + " left"
-                         : "no, " + human_bytes(needed - limit) + " short";
-}
-
-// What a setting costs, from predictions with and without it.
-void cost_rows(StageColumns<Json>& table, const std::string& key, const char* title) {
-  if (!table.any([&](const Json& s) { return s.contains(key); })) return;
-  table.heading(title);
-  for (const auto& [part, what] : {std::pair{"rest_bytes", "  in steady state"},
-                                   {"parameter_bytes", "  parameter, at its peak"},
-                                   {"gradient_bytes", "  gradient, at its peak"},
-                                   {"communication_bytes", "  communication, at its peak"},
-                                   {"peak_total_bytes", "  peak of a step"},
-                                   {"sent_bytes_per_rank", "  sent per rank and step"}})
-    table.row(what, [&](const Json& s) {
-      const int64_t more = s.contains(key) ? s[key][part].get<int64_t>() : 0;
-      return str(more > 0 ? "+" : "", with_commas(more), " B");
-    });
-}
-
 }  // namespace
 
+std::string bytes_per_parameter(const Options& options) {
+  const OptimizerBytes state = optimizer_bytes(options.optimizer, options.precision);
+  const int64_t e = size_of(options.precision), g = size_of(gradient_type(options));
+  return str(e + g + state.state + state.master, " bytes per parameter = parameter ", e,
+             " + gradient ", g, " + optimizer ", state.state,
+             state.master ? str(" + master weights ", state.master) : "");
+}
+
 std::string plan_head(const GptTrainingSpec& spec, const std::string& model, Recompute recompute) {
-  const OptimizerBytes state = optimizer_bytes(spec.engine.optimizer, spec.engine.precision);
-  const int64_t e = size_of(spec.engine.precision), g = size_of(gradient_type(spec.engine));
   const char* device = spec.device == DeviceKind::cuda ? "; as on GPUs"
                        : spec.reference                ? "; as on the reference kernels"
                                                        : "";
@@ -93,17 +72,22 @@ std::string plan_head(const GptTrainingSpec& spec, const std::string& model, Rec
              spec.engine.accumulation, ", sequences of ",
              spec.window ? spec.window : spec.model.block_size, " tokens; recompute ",
              name(recompute), spec.engine.reproducible ? "; reproducible sums" : "", device,
-             transport, "\nmodel states without sharding: ", e + g + state.state + state.master,
-             " bytes per parameter = parameter ", e, " + gradient ", g, " + optimizer ",
-             state.state, state.master ? str(" + master weights ", state.master) : "", "\n\n");
+             transport, "\nmodel states without sharding: ", bytes_per_parameter(spec.engine),
+             "\n\n");
 }
 
 PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<PresetPlan>& presets,
                        const GptTrainingSpec& spec, const std::string& head) {
   const Json json = plan_document(plans, presets, spec);
   StageColumns<Json> table(json["stages"], "rank 0");
-  const auto peak = [](const char* key) {
-    return [=](const Json& s) { return of_rank_0(s, key); };
+  // The larger of two peaks.
+  const auto fits = [&](int64_t limit, const char* where, const char* step, const char* start) {
+    if (limit == 0) return;
+    table.row("fits " + human_bytes(limit) + where, [=](const Json& s) {
+      const int64_t left = limit - std::max(of_rank_0(s, step), of_rank_0(s, start));
+      return left < 0 ? "no, " + human_bytes(-left) + " short"
+                      : "yes, " + human_bytes(left) + " left";
+    });
   };
   byte_rows(table, false);
   for (const auto& [title, place] :
@@ -111,17 +95,8 @@ PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<Pr
         {"  on the host, wait or still", "/checkpoint/host_bytes/still"},
         {"  on the host, snapshot", "/checkpoint/host_bytes/snapshot"}})
     table.row(title, place, human_bytes);
-  if (const int64_t limit = spec.device_memory; limit > 0)
-    table.row("fits " + human_bytes(limit), [&](const Json& s) {
-      return fit(std::max(peak("predicted_peak_total_bytes")(s),
-                          peak("predicted_init_peak_total_bytes")(s)),
-                 limit);
-    });
-  if (const int64_t limit = spec.host_memory; limit > 0)
-    table.row("fits " + human_bytes(limit) + " of the host",
-              [&](const Json& s) { return fit(peak("predicted_peak_host_bytes")(s), limit); });
-  cost_rows(table, "overlap_cost", "what overlap and prefetch cost");
-  cost_rows(table, "reproducible_cost", "what reproducible sums cost");
+  fits(spec.device_memory, "", "predicted_peak_total_bytes", "predicted_init_peak_total_bytes");
+  fits(spec.host_memory, " of the host", "predicted_peak_host_bytes", "");
   return {head + table.text() + "\n" + preset_text(presets), json_text(json), json["ok"]};
 }
 
@@ -167,6 +142,62 @@ std::string preset_text(const std::vector<PresetPlan>& presets) {
   return text +
          "e, g, c: bytes of a parameter, of a gradient, of a gradient while it is communicated. A: "
          "micro-batches.\n\n";
+}
+
+// ---- model states alone -------------------------------------------------------------------------
+
+namespace {
+
+Json model_states_json(double parameters, int ranks, Options options, StageKind stage) {
+  const ModelStates states =
+      model_states(stage, parameters, ranks,
+                   {size_of(options.precision), size_of(gradient_type(options)),
+                    optimizer_bytes(options.optimizer, options.precision)});
+  options.stage = stage;
+  const SentElements sent = sent_elements(options, parameters, ranks);
+  Json memory = Json::array();
+  for (const auto& [use, bytes] : {std::pair{"parameter", states.parameter},
+                                   {"gradient", states.gradient},
+                                   {"optimizer", states.optimizer}})
+    memory.push_back(
+        {{"rank", 0}, {"pool", "device"}, {"use", use}, {"predicted_rest_bytes", bytes}});
+  return {{"stage", name(stage)},
+          {"memory", memory},
+          {"predicted_rest_total_bytes", states.total()},
+          {"predicted_sent_bytes_per_rank",
+           sent.gradient * double(size_of(communication_type(options))) +
+               sent.parameter * double(size_of(options.precision))}};
+}
+
+std::string model_states_text(const Json& report, const Options& options) {
+  StageColumns<Json> table(report["stages"], "model states of a rank");
+  for (const auto& [title, place] : {std::pair{"  parameter", "/memory/0/predicted_rest_bytes"},
+                                     {"  gradient", "/memory/1/predicted_rest_bytes"},
+                                     {"  optimizer", "/memory/2/predicted_rest_bytes"},
+                                     {"total", "/predicted_rest_total_bytes"},
+                                     {"sent per step", "/predicted_sent_bytes_per_rank"}})
+    table.row(title, place, [](double b) { return digits(b / 1e9, 4) + " GB"; });
+  return str(digits(report["parameters"], 6), " parameters, ", plural(report["ranks"], "rank"),
+             ", ", as_is(report["precision"]), ": ", bytes_per_parameter(options), "\n\n",
+             table.text(),
+             "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1. "
+             "Activations are added by plan --model.\n");
+}
+
+}  // namespace
+
+PlanReport model_states_report(double parameters, int ranks, const Options& options,
+                               const std::vector<StageKind>& stages) {
+  Json json{{"schema", 1},
+            {"command", "plan"},
+            {"ok", true},
+            {"ranks", ranks},
+            {"parameters", int64_t(parameters)},
+            {"steps", 1},
+            {"precision", precision_name(options.precision)}};
+  for (const StageKind stage : stages)
+    json["stages"].push_back(model_states_json(parameters, ranks, options, stage));
+  return {model_states_text(json, options), json_text(json), true};
 }
 
 }  // namespace zl::cli
