@@ -30,10 +30,8 @@ std::optional<std::vector<std::string>> metrics_lines(const std::string& folder)
   return lines;
 }
 
-void write_files(const std::vector<TextFile>& files, Existing existing) {
-  std::vector<OutputFile> all;
-  for (const TextFile& file : files) all.emplace_back(file.path, "", existing == Existing::replace);
-  for (size_t i = 0; i < all.size(); ++i) all[i].write_text(files[i].text);
+void write_files(const std::vector<TextFile>& files) {
+  for (const TextFile& file : files) OutputFile(file.path, "", true).write_text(file.text);
 }
 
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json) {
@@ -60,13 +58,7 @@ void RunPage::after_step(Trainer& training) {
   if (recordings_.empty()) return;
   const bool recorded = recordings_.at(training.spec().engine.stage).after_step(training);
   if (!recorded || kind_ != "train") return;
-  try {
-    write_files({{in_folder(files_.folder, "report.json"), report()}}, files_.existing);
-    files_.existing = Existing::replace;
-  } catch (const OutputError& e) {
-    problem_ = e.what();
-    std::fprintf(stderr, "zerolab: %s; training goes on without it\n", printable(problem_).c_str());
-  }
+  write_files({{in_folder(files_.folder, "report.json"), report()}});
 }
 
 void RunPage::on_step(StageKind stage, const StepRecord& record) {
@@ -80,11 +72,10 @@ void RunPage::end(const std::string& result, const std::string& document,
                   const std::vector<TextFile>& more, std::vector<std::string> problems) {
   std::fputs(result.c_str(), stdout);
   std::fflush(stdout);
-  if (!problem_.empty()) problems.push_back(problem_);
-  if (!files_.folder.empty() && files_.writes && problem_.empty()) try {
+  if (!files_.folder.empty() && files_.writes) try {
       std::vector<TextFile> files = report_files(files_.folder, report(document));
       files.insert(files.end(), more.begin(), more.end());
-      write_files(files, files_.existing);
+      write_files(files);
     } catch (const OutputError& e) {
       problems.push_back(e.what());
     }
@@ -98,21 +89,22 @@ int RunPage::end_early(const std::exception& e, const std::string& where, const 
   const int signal = interrupt_signal();
   if (interrupted && !files_.writes) return 128 + signal;
   std::string text = interrupted ? interrupted_by(signal) + where : e.what(), shown;
-  if (!files_.folder.empty() && files_.writes && made_ && problem_.empty()) try {
+  if (!files_.folder.empty() && files_.writes && made_) try {
       const RunEnd end = is_interrupt(e, signal) ? RunEnd::interrupted : RunEnd::failed;
       const std::string json = report("", RunFailure{text, last_step_, end});
-      write_files(report_files(files_.folder, json), files_.existing);
+      write_files(report_files(files_.folder, json));
       shown = file() + " shows the steps so far";
     } catch (const std::exception& of_page) {  // the run's own error matters more
-      std::fprintf(stderr, "zerolab: %s\n", printable(of_page.what()).c_str());
+      say(of_page.what());
     }
   for (const std::string& note : {left, shown}) {
     if (note.empty()) continue;
-    if (!interrupted) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+    if (!interrupted) say(note, "note");
     text += "; " + note;
   }
   if (!interrupted) throw;
-  throw InterruptedRun(text + (left.empty() && shown.empty() ? "; nothing was kept" : ""));
+  say(text + (left.empty() && shown.empty() ? "; nothing was kept" : ""));
+  return 128 + signal;
 }
 
 }  // namespace zl::cli
