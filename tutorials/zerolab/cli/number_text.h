@@ -16,11 +16,12 @@ inline std::string format(const char* pattern, auto... values) {
   return text;
 }
 
-// The number with `digits` significant digits, and with all before the point: "0.0123", "4.56",
-// "1234" of 3; "-" if it is not finite.
+// The number with `digits` significant digits, and up to 1e7 with all before the point: "0.0123",
+// "4.56", "1234", "7.5e+10" of 3; "-" if it is not finite.
 inline std::string digits(double value, int digits) {
   if (!std::isfinite(value)) return "-";
-  const bool large = std::abs(value) >= std::pow(10, digits) - 0.5;
+  const double size = std::abs(value);
+  const bool large = size >= std::pow(10, digits) - 0.5 && size < 1e7;
   return large ? format("%.0f", value) : format("%.*g", digits, value);
 }
 
