@@ -170,7 +170,7 @@ TEST_CASE("launch runs zerolab's own commands, whose flags it leaves alone", "[z
   CHECK(contains(call("launch -n 1 -- plan --help").out, "Usage: zerolab plan"));
   const Finished nested = call("launch -n 2 launch -n 2 true");
   CHECK(nested.code == 2);
-  CHECK(contains(nested.err, "RANK=1 is set: this is already a rank of another launcher"));
+  CHECK(contains(nested.err, "this is already one of 2 ranks that zerolab launch started"));
 }
 
 TEST_CASE(

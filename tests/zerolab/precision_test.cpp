@@ -139,7 +139,7 @@ TEST_CASE(
   // A fixed scale is never lowered, so a run that skips every step has failed, too.
   const Finished fixed = train(2, "--precision fp16 --set fp16.loss_scale=1e30");
   CHECK(fixed.code == 1);
-  CHECK(contains(fixed.err, "try a smaller fp16.loss_scale than the fixed 1e+30, "));
+  CHECK(contains(fixed.out, "try a smaller fp16.loss_scale than the fixed 1e+30\n"));
   const Finished searching = train(2, "--precision fp16 --set fp16.initial_scale_power=40");
   CHECK(searching.code == 0);
   CHECK_FALSE(contains(searching.err + searching.out, "fixed"));

@@ -81,7 +81,7 @@ void show_events(const Recording& recording, int64_t first, const std::string& m
   if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0)
     return print_events(recording, first, mark);
   const SingleKeys keys;
-  const cli::Terminal terminal = cli::standard_output(cli::Color::automatic);
+  const cli::Terminal terminal = cli::standard_output();
   Panel panel = Panel::none;
   const auto toggle = [&](Panel other) { panel = panel == other ? Panel::none : other; };
   int drawn = 0;

@@ -16,12 +16,10 @@ bool is_set(const char* variable, std::string_view no = "") {
   return value && *value && value != no;
 }
 
-Terminal connected(int file, Color color) {
-  Terminal terminal{.rewrites = isatty(file) == 1 && is_set("TERM", "dumb")};
-  const bool wanted = terminal.rewrites || is_set("CLICOLOR_FORCE", "0");
-  terminal.colored =
-      color == Color::automatic ? wanted && !is_set("NO_COLOR") : color == Color::always;
-  return terminal;
+Terminal connected(int file) {
+  const bool rewrites = isatty(file) == 1 && is_set("TERM", "dumb"),
+             wanted = rewrites || is_set("CLICOLOR_FORCE", "0");
+  return {.rewrites = rewrites, .colored = wanted && !is_set("NO_COLOR")};
 }
 
 struct Look {
@@ -44,8 +42,8 @@ std::string Terminal::paint(std::string_view text, const char* code) const {
   return colored ? str("\x1b[", code, "m", text, "\x1b[0m") : std::string(text);
 }
 
-Terminal standard_error(Color color) { return connected(STDERR_FILENO, color); }
-Terminal standard_output(Color color) { return connected(STDOUT_FILENO, color); }
+Terminal standard_error() { return connected(STDERR_FILENO); }
+Terminal standard_output() { return connected(STDOUT_FILENO); }
 
 BarPart bar_part(MemoryUse use, int64_t bytes) {
   return {bytes, kLooks[size_t(use)].letter, kLooks[size_t(use)].code};

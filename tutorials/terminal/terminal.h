@@ -10,8 +10,6 @@
 
 namespace zl::cli {
 
-enum class Color { automatic, always, never };
-
 struct Terminal {
   bool rewrites = false;  // a terminal on which a line can be written over
   bool colored = false;
@@ -24,10 +22,10 @@ struct Terminal {
   std::string paint(std::string_view text, const char* code) const;
 };
 
-// automatic: in colour on a terminal, unless NO_COLOR is set (to anything but "") or TERM is dumb
-// or missing; CLICOLOR_FORCE (but "" or "0") asks for colour elsewhere, and NO_COLOR beats it.
-Terminal standard_error(Color color);
-Terminal standard_output(Color color);
+// In colour on a terminal, unless NO_COLOR is set (to anything but "") or TERM is dumb or missing;
+// CLICOLOR_FORCE (but "" or "0") asks for colour elsewhere, and NO_COLOR beats it.
+Terminal standard_error();
+Terminal standard_output();
 
 // A part of a bar: `letter`s for `bytes`, in the colour `code`.
 struct BarPart {

@@ -69,7 +69,7 @@ int golden(RunOptions& options) {
                     o.no_weight_decay.empty(),
                 "golden is for AdamW with one weight decay, because parity.py makes no other");
   const RunFolder folder(options.out, RunFolder::For::train);
-  write_files({{folder.file("tokens.bin"), token_bytes(data)}}, Existing::keep);
+  write_files({{folder.file("tokens.bin"), token_bytes(data)}});
   Metrics metrics(folder.file("metrics.jsonl"), false);
   const auto save = [&](Trainer& t, const char* name) {
     save_weights(t, t.comm().rank() == 0 ? folder.file(name) : "");
@@ -79,7 +79,7 @@ int golden(RunOptions& options) {
                    .on_step = [&](const StepRecord& record) { metrics.append(record); },
                    .at_end = [&](Trainer& t) { save(t, "model.safetensors"); }});
   const Json json = golden_json(setup, result, SafetensorsFile(folder.file("model.safetensors")));
-  write_files({{folder.file("golden.json"), json_text(json)}}, Existing::keep);
+  write_files({{folder.file("golden.json"), json_text(json)}});
   std::printf("%s: golden.json, init.safetensors, tokens.bin, metrics.jsonl, model.safetensors\n",
               options.out.c_str());
   return kFine;

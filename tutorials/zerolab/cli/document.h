@@ -30,6 +30,11 @@ void print_json(const Json& document) {
 class TextTable {
  public:
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // `first`, and the `text` of each part of `parts`.
+  void row(const auto& parts, const auto& text, std::vector<std::string> first = {}) {
+    for (const auto& part : parts) first.push_back(text(part));
+    row(std::move(first));
+  }
   void line() { rows_.push_back({}); }  // an empty line
 
   std::string text(size_t left = 1) const {
@@ -84,20 +89,14 @@ std::string text_of(const std::string& key, const Json& value) {
   return all;
 }
 
-// Objects with the same keys.
+// Objects with the same keys; at least one.
 template <class Json>
 std::string table_of(const Json& rows) {
   TextTable table;
-  if (rows.empty()) return "";
-  std::vector<std::string> cells;
-  for (const auto& [key, value] : rows[0].items()) cells.push_back(words_of(key));
-  table.row(cells);
-  for (const Json& row : rows) {
-    cells.clear();
-    for (const auto& [key, value] : row.items()) cells.push_back(text_of(key, value));
-    table.row(cells);
-  }
-  return table.text(cells.size());
+  table.row(rows[0].items(), [](const auto& cell) { return words_of(cell.key()); });
+  for (const Json& row : rows)
+    table.row(row.items(), [](const auto& cell) { return text_of(cell.key(), cell.value()); });
+  return table.text(rows[0].size());
 }
 
 template <class Json>
@@ -116,13 +115,12 @@ std::string as_seconds(const Json& value) {  // "81 µs", "2.5 ms", "1.2 s"
 template <class Json>
 std::string as_giga(const Json& value) {  // "103.5", of 1.035e11
   const double giga = double(value) / 1e9;
-  return giga == 0 ? "-" : giga < 1e3 ? digits(giga, 4) : format("%.0f", giga);
+  return giga == 0 ? "-" : digits(giga, 4);
 }
 
 template <class Json>
 std::string as_percent(const Json& value) {  // "12.5 %", of 0.125
-  const double percent = 100 * double(value);
-  return (percent < 999 ? digits(percent, 3) : format("%.0f", percent)) + " %";
+  return digits(100 * double(value), 3) + " %";
 }
 
 template <class Json>
@@ -143,16 +141,12 @@ template <class Json>
 std::string table_text(const Json& rows, const std::vector<Column<Json>>& columns) {
   if (rows.empty()) return "";
   TextTable table;
-  std::vector<std::string> cells;
-  for (const auto& column : columns) cells.push_back(column.title);
-  table.row(std::exchange(cells, {}));
-  for (const Json& row : rows) {
-    for (const auto& column : columns) {
+  table.row(columns, [](const auto& column) { return column.title; });
+  for (const Json& row : rows)
+    table.row(columns, [&](const auto& column) {
       const Json value = row.value(typename Json::json_pointer(column.at), Json());
-      cells.push_back(value.is_null() ? "-" : column.text(value));
-    }
-    table.row(std::exchange(cells, {}));
-  }
+      return value.is_null() ? "-" : column.text(value);
+    });
   return table.text();
 }
 
@@ -174,15 +168,11 @@ class StageColumns {
  public:
   StageColumns(const Json& stages, const std::string& title, const char* key = "stage")
       : stages_(stages) {
-    std::vector<std::string> names = {title};
-    for (const Json& stage : stages) names.push_back(stage[key]);
-    table_.row(std::move(names));
+    table_.row(stages, [&](const Json& s) { return s[key].template get<std::string>(); }, {title});
   }
   // `cell` of a stage: a text, or bytes.
   void row(const std::string& title, const auto& cell) {
-    std::vector<std::string> cells = {title};
-    for (const Json& s : stages_) cells.push_back(missing(s) ? "-" : shown(cell(s)));
-    table_.row(std::move(cells));
+    table_.row(stages_, [&](const Json& s) { return missing(s) ? "-" : shown(cell(s)); }, {title});
   }
   // `text` of the value at this place, a JSON pointer.
   void row(const std::string& title, const std::string& place, const auto& text) {

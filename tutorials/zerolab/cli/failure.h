@@ -33,13 +33,6 @@ class UsageError : public InputError {
   using InputError::InputError;
 };
 
-// A run ended because of a signal; the text names the files that are complete.
-class InterruptedRun : public Interrupted {
- public:
-  explicit InterruptedRun(std::string text) : text(std::move(text)) {}
-  const std::string text;
-};
-
 inline void end_if_interrupted() {
   if (interrupt_requested()) throw Interrupted();
 }
@@ -55,11 +48,16 @@ inline std::string interrupted_by(int signal) {
   return std::string("ended by SIG") + sigabbrev_np(signal);
 }
 
+// The error is one of this class.
+template <class Error>
+bool is(const std::exception& e) {
+  return dynamic_cast<const Error*>(&e) != nullptr;
+}
+
 // The error ends a run because of a signal, on this rank or on another one.
 inline bool is_interrupt(const std::exception& e, int signal) {
-  if (dynamic_cast<const Interrupted*>(&e)) return true;
-  return signal != 0 && dynamic_cast<const CommunicationError*>(&e) &&
-         !is_death_before(signal, e.what());
+  return is<Interrupted>(e) ||
+         (signal != 0 && is<CommunicationError>(e) && !is_death_before(signal, e.what()));
 }
 
 // The sentence and the code of an error. `signal`: the one that asked the program to end, or 0.
@@ -69,36 +67,31 @@ inline Failure failure_of(const std::exception_ptr& error, int signal) {
   const char* report = "report it with the command line and the output of 'zerolab doctor'.";
   try {
     std::rethrow_exception(error);
-  } catch (const OutputError& e) {
-    return {kNotWritten, e.what()};
-  } catch (const InputError& e) {
-    return {kUsage, e.what()};
-  } catch (const OutOfMemory& e) {
-    return {kOutOfMemory, e.what()};
-  } catch (const std::bad_alloc&) {
-    return {kOutOfMemory,
-            "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
-            "micro-batch"};
-  } catch (const InterruptedRun& e) {
-    return {interrupted.code, e.text};
-  } catch (const LossScaleExhausted& e) {
-    return {kFailed, e.what()};
   } catch (const std::filesystem::filesystem_error& e) {  // about a path that the user named
     const bool full = e.code() == std::errc::no_space_on_device;
     return {full ? kNotWritten : kUsage, e.path1().string() + ": " + e.code().message()};
   } catch (const std::exception& e) {
     const auto* system = dynamic_cast<const std::system_error*>(&e);
     const std::string text = e.what();
-    if (is_interrupt(e, signal)) return interrupted;  // another rank may have been the first one
-    if (dynamic_cast<const CommunicationError*>(&e)) return {kCommunication, text};
+    if (is_interrupt(e, signal)) return interrupted;
+    for (const auto& [of_class, code] : {std::pair{is<OutputError>(e), kNotWritten},
+                                         {is<InputError>(e), kUsage},
+                                         {is<OutOfMemory>(e), kOutOfMemory},
+                                         {is<CommunicationError>(e), kCommunication},
+                                         {is<LossScaleExhausted>(e), kFailed},
+                                         // What students have yet to write.
+                                         {text.starts_with("not written yet"), kFailed}})
+      if (of_class) return {code, text};
+    if (is<std::bad_alloc>(e))
+      return {kOutOfMemory,
+              "this machine has no memory left; try a smaller model, fewer ranks or a smaller "
+              "micro-batch"};
     if (system && system->code() == std::errc::resource_unavailable_try_again)
       return {kCommunication,
               "the system refused another thread; try fewer ranks or fewer --threads, or raise the "
               "limit (ulimit -u, ulimit -v, or the container's limit of processes)"};
     if (system) return {kUnforeseen, "the system reported an error: " + text};
-    // What students have yet to write, such as in a tree of `zerolab exercise pack`.
-    if (text.starts_with("not written yet")) return {kFailed, text};
-    if (dynamic_cast<const std::invalid_argument*>(&e))
+    if (is<std::invalid_argument>(e))
       return {kUnforeseen, str(text,
                                "\nA function was called against its contract. If you changed a "
                                "model, a stage or an optimizer, look there first.\nOtherwise: ",

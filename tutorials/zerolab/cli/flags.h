@@ -13,8 +13,11 @@ namespace zl::cli {
 // "./zl" if zl, which says it in ZL_COMMAND, started this program; else "zerolab".
 std::string called_as();
 
-// The name of a file or folder. Throws InputError if it is empty.
+// The name of a file or folder. Throws InputError if it is empty or begins as a flag does.
 std::string read_name(const std::string& text);
+
+// A command that has commands: those that are added to what it returns.
+CLI::App& add_commands(CLI::App& app, const std::string& name, const std::string& description);
 
 // --help shows a help text or footer up to its '\f', --help-all also what follows it.
 class Flags {

@@ -11,14 +11,12 @@
 namespace zl::cli {
 namespace {
 
-constexpr unsigned kPatience = 30;  // [s]
 constexpr std::chrono::milliseconds kToLearnOfDeath{200};
 // A program such as timeout sends one signal to this process and to its group.
 constexpr double kSameSignal = 0.1;  // [s]
 
 std::atomic<int> requested = 0;
-std::atomic<unsigned> patience = kPatience;  // [s]; 0: no limit
-std::atomic<double> since = 0;               // [s] the first signal
+std::atomic<double> since = 0;  // [s] the first signal
 // A signal handler may use them.
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
 
@@ -35,10 +33,7 @@ extern "C" void on_interrupt(int number) {
   if (!requested.compare_exchange_strong(none, number) && none == number &&
       now() - since > kSameSignal)
     _exit(128 + number);
-  if (number != SIGINT) alarm(patience);
 }
-
-extern "C" void on_alarm(int) { _exit(128 + requested.load(std::memory_order_relaxed)); }
 
 }  // namespace
 
@@ -54,8 +49,6 @@ void open_standard_streams() {
 void watch_signals() {
   struct sigaction action = {}, before = {};
   action.sa_flags = SA_RESTART;  // reading data goes on; the run ends where it polls
-  action.sa_handler = on_alarm;
-  sigaction(SIGALRM, &action, nullptr);
   action.sa_handler = on_interrupt;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
     sigaction(number, nullptr, &before);
@@ -64,11 +57,6 @@ void watch_signals() {
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
   sigaction(SIGXFSZ, &action, nullptr);  // beyond ulimit -f, write() says EFBIG
-}
-
-void leave_time_to_save() {
-  patience = 0;
-  alarm(0);  // of a signal that came before
 }
 
 void interrupted_elsewhere() {

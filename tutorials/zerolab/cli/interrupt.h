@@ -8,18 +8,13 @@
 
 namespace zl::cli {
 
-// Takes over these signals, except a SIGHUP that is ignored (nohup). A run that has not ended 30 s
-// after any of them but Ctrl-C is ended then. Also keeps a reader that goes away
-// (`zerolab … | head -1`) from killing the program.
+// Takes over these signals, except a SIGHUP that is ignored (nohup). Also keeps a reader that goes
+// away (`zerolab … | head -1`) from killing the program.
 void watch_signals();
 
 // Opens /dev/null in place of stdin, stdout or stderr if they came closed. Call it before any file
 // is opened.
 void open_standard_streams();
-
-// From now on a run has all the time that it needs to end after these signals, because it saves a
-// checkpoint first.
-void leave_time_to_save();
 
 // mpirun, srun and torchrun send SIGTERM to all ranks when one of them dies. While this is set, a
 // run that is asked to end by SIGTERM goes on for a moment, in which it learns of that death and

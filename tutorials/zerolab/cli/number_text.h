@@ -16,18 +16,17 @@ inline std::string format(const char* pattern, auto... values) {
   return text;
 }
 
-// The number with `digits` significant digits; "-" if it is not finite.
+// The number with `digits` significant digits, and up to 1e7 with all before the point: "0.0123",
+// "4.56", "1234", "7.5e+10" of 3; "-" if it is not finite.
 inline std::string digits(double value, int digits) {
-  return std::isfinite(value) ? format("%.*g", digits, value) : "-";
+  if (!std::isfinite(value)) return "-";
+  const double size = std::abs(value);
+  const bool large = size >= std::pow(10, digits) - 0.5 && size < 1e7;
+  return large ? format("%.0f", value) : format("%.*g", digits, value);
 }
 
-// [s] as milliseconds with three significant digits and never an exponent: "0.0123", "4.56",
-// "1234".
-inline std::string milliseconds(double seconds) {
-  const double ms = 1e3 * seconds;
-  if (!std::isfinite(ms)) return "-";
-  return ms >= 99.95 || ms < 1e-4 ? format("%.0f", ms) : format("%.3g", ms);
-}
+// [s] as milliseconds with three significant digits.
+inline std::string milliseconds(double seconds) { return digits(1e3 * seconds, 3); }
 
 // "23.9k", "512", "1.2M".
 inline std::string short_number(double value) {

@@ -58,10 +58,10 @@ auto word(const std::vector<std::string>& words) {
   return [=](const std::string& text) { return Enum(choose(text, words)); };
 }
 
-std::string read_setting(const std::string& text) {
-  require_input(text.find('=') % text.npos > 0, "'", text,
-                "' is not KEY=VALUE, such as gradient_clipping=1.0");
-  return text;
+std::vector<std::string> stage_names() {
+  std::vector<std::string> names;
+  for (const StageKind kind : all_stages()) names.push_back(name(kind));
+  return names;
 }
 
 void add_run(Shared add) {
@@ -80,8 +80,7 @@ void add_run(Shared add) {
         "--set", "KEY=VALUE",
         "one setting of such a file: gradient_accumulation_steps=A (default 1),\n"
         "train_micro_batch_size_per_gpu=B (default 4), …; may be given again",
-        [&o](const std::string& text) { o.source.sets.push_back(read_setting(text)); },
-        Flags::Takes::several);
+        [&o](const std::string& text) { o.source.sets.push_back(text); }, Flags::Takes::several);
   add.key(models, "--reproducible", "zerolab.reproducible",
           "the same bits for all numbers of ranks N and of micro-batches per step A\n"
           "with the same N × A\f"
@@ -178,6 +177,8 @@ void add_checkpoints_and_output(Shared add) {
     add.flags.needs("--new-data", "--resume");
   }
   add.heading = "Output";
+  add(runs, "--out", "DIR", o.out, read_name,
+      "new folder for report.html and all that the run keeps (default: none)");
   add(all, "--json", o.json, "print one JSON document instead of text");
   add(all, "-q,--quiet", o.quiet, "no progress and no notes");
 }
@@ -227,19 +228,12 @@ size_t choose(const std::string& text, const std::vector<std::string>& words) {
 
 // Whether a GPU can be used is checked later, so that --help does not wait for a driver.
 RunOptions::DeviceWish read_device(const std::string& text) {
-  require_input(text != "meta", "meta holds no data and cannot train; 'zerolab plan' runs there");
   return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda", "reference"}));
 }
 
 StageKind read_stage(const std::string& text) {
-  const Preset* preset = find_preset(text);
-  require_input(!preset, "'", text, "' is a system as it is shipped, which is predicted, not run: ",
-                "'zerolab plan --stages ", text, "' shows what it keeps and sends; it changes ",
-                preset ? name(preset->parent) : "");
   if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
-  std::vector<std::string> names;
-  for (const StageKind kind : all_stages()) names.push_back(name(kind));
-  return all_stages()[choose(text, names)];
+  return all_stages()[choose(text, stage_names())];
 }
 
 Dtype read_precision(const std::string& text) {
@@ -250,8 +244,7 @@ Dtype read_precision(const std::string& text) {
 std::vector<StageKind> read_stages(const std::string& text, std::vector<const Preset*>* presets) {
   if (text == "all") return all_stages();
   std::set<StageKind> stages;
-  std::vector<std::string> names;
-  for (const StageKind kind : all_stages()) names.push_back(name(kind));
+  std::vector<std::string> names = stage_names();
   if (presets) std::ranges::transform(zl::presets(), std::back_inserter(names), &Preset::name);
   for (const std::string& word : comma_list(text)) {
     if (presets && word.size() > 1) choose(word, names);
@@ -273,18 +266,14 @@ bool RunOptions::given(std::string_view flag) const {
 
 void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
                          bool machine) {
-  const auto any = [&](std::initializer_list<VariantGroups> groups) {
-    return std::ranges::any_of(stages, [&](StageKind stage) {
-      return std::ranges::count(groups, file_of(stage).groups) > 0;
-    });
-  };
-  if (source.replicas > 0 && !any({VariantGroups::replicas}))
-    throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");
-  if (source.ranks_per_node > 0 && !machine &&
-      !any({VariantGroups::replicas, VariantGroups::nodes}))
+  const bool given = source.replicas > 0 || source.ranks_per_node > 0;
+  if (given && !machine && std::ranges::none_of(stages, [](StageKind stage) {
+        return file_of(stage).groups != VariantGroups::none;
+      }))
     throw UsageError(
-        "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none is selected; "
-        "leave it out");
+        "--ranks-per-node and --replicas are for the stages zero3_hpz, zero3_qgz and hsdp, and "
+        "none "
+        "is selected; leave them out");
 }
 
 }  // namespace zl::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -25,12 +26,12 @@ inline std::string printable(std::string_view text, std::string_view replacement
   return all;
 }
 
-// The same for a text that must stay on one line, such as a file's name: \u000a for a line feed.
-inline std::string printable_line(std::string_view text) {
-  std::string line;
-  for (const char c : printable(text))
-    line += c == '\n' ? "\\u000a" : c == '\t' ? "\\u0009" : std::string(1, c);
-  return line;
+// The same for a text that must stay on one line, such as a file's name: \n for a line feed.
+inline std::string printable_line(std::string_view text) { return zl::printable(text); }
+
+// A line on stderr.
+inline void say(const std::string& sentence, const char* by = "zerolab") {
+  std::fprintf(stderr, "%s: %s\n", by, printable(sentence).c_str());
 }
 
 // As a word of a command for a POSIX shell.

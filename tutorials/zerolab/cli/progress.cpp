@@ -1,7 +1,6 @@
 #include "tutorials/zerolab/cli/progress.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "tutorials/zerolab/cli/number_text.h"
@@ -9,13 +8,8 @@
 namespace zl::cli {
 namespace {
 
-constexpr int kLines = 20;      // of a run without a terminal
-constexpr size_t kRecent = 20;  // steps that the speed is a mean of
+constexpr int kLines = 20;  // of a run without a terminal
 constexpr std::chrono::milliseconds kRedraw{100};
-
-std::string fixed(const char* pattern, double value) {
-  return std::isfinite(value) ? format(pattern, value) : "-";
-}
 
 void print(const std::string& text) {
   std::fputs(text.c_str(), stderr);
@@ -25,7 +19,7 @@ void print(const std::string& text) {
 }  // namespace
 
 Progress::Progress(int64_t steps, bool quiet, const std::string& label)
-    : terminal_(standard_error(Color::automatic)),
+    : terminal_(standard_error()),
       quiet_(quiet),
       steps_(steps),
       every_(std::max<int64_t>(1, (steps + kLines - 1) / kLines)),
@@ -70,8 +64,7 @@ void Progress::line(const std::string& text) {
 }
 
 void Progress::step(const StepRecord& record) {
-  recent_.push_back(record);
-  if (recent_.size() > kRecent) recent_.pop_front();
+  tokens_ += double(record.tokens), seconds_ += record.seconds;
   if (const auto& found = record.nonfinite)
     line(str(label_, "step ", record.step, ": the gradient of ", found->parameter,
              " is not finite on rank ", found->rank,
@@ -81,15 +74,13 @@ void Progress::step(const StepRecord& record) {
   const bool shown =
       terminal_.rewrites ? Clock::now() - drawn_ >= kRedraw : record.step % every_ == 0;
   if (!shown && record.step != before_ + 1 && record.step != steps_ && !record.eval_loss) return;
-  double tokens = 0, seconds = 0;
-  for (const StepRecord& r : recent_) tokens += double(r.tokens), seconds += r.seconds;
   const auto width = int(std::to_string(steps_).size());
   draw(label_ + (terminal_.rewrites ? "" : "step ") +
        format("%*lld/%lld", width, (long long)record.step, (long long)steps_) + "  loss " +
-       fixed("%.4f", record.loss) +
-       (record.eval_loss ? "  held-out " + fixed("%.4f", *record.eval_loss) : "") + "  norm " +
-       fixed("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
-       short_number(tokens / seconds) + " tokens/s" +
+       format("%.4f", record.loss) +
+       (record.eval_loss ? "  held-out " + format("%.4f", *record.eval_loss) : "") + "  norm " +
+       format("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
+       short_number(tokens_ / seconds_) + " tokens/s" +
        eta(double(record.step - before_), double(steps_ - record.step)) +
        (record.skipped ? "  skipped" : ""));
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <string>
 
 #include "stages/train/trainer.h"
@@ -39,7 +38,7 @@ class Progress {
   int64_t before_ = 0;     // steps of begin_after()
   std::string label_;      // with a space behind it, or ""
   Clock::time_point begin_ = Clock::now(), drawn_;
-  std::deque<StepRecord> recent_;  // the last steps, for the speed
+  double tokens_ = 0, seconds_ = 0;  // of the steps so far
   bool line_open_ = false;
 };
 

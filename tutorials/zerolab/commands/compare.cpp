@@ -94,12 +94,10 @@ Exit codes: 0 all equal and as predicted, 1 not so, 2 usage, 3 no stage fits, 4 
 The two pairs differ by rounding because they sum in different orders; the gradient of each stage's
 first step must be within rounding of ddp's. Activations, workspace and the total are compared with
 a dry run. With overlap_comm, prefetch or a simulated link, the table says how much communication is
-hidden behind computation. With --reproducible all stages promise the same bits as long as N × A is
-the same. See tutorials/reference/variants.md.
+hidden behind computation. See tutorials/reference/variants.md.
 
 More examples:
   zerolab compare --set gradient_accumulation_steps=4 --baseline runs/a/compare.json
-  zerolab compare --ranks 2 --set zerolab.as=deepspeed-1
   zerolab compare --ranks 2 --link-bandwidth 100MB/s --set zero_optimization.overlap_comm=true
 
 Other exit codes: 70 unforeseen, 74 an output could not be written, 130 Ctrl-C, 143 SIGTERM)";
@@ -115,9 +113,6 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_stages_flag(flags, options.stages);
   add_shared_flags(flags, options);
   flags.group("Output");
-  flags.name("--out", "DIR",
-             "new folder for report.html, report.json and compare.json (default: none)",
-             options.out);
   flags.name("--baseline", "FILE", "compare.json of an earlier run that the results must equal",
              options.baseline);
   flags.footer(kCompareFooter);

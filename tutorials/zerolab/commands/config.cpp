@@ -2,7 +2,6 @@
 
 #include "stages/deepspeed/config.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -41,17 +40,14 @@ Examples:
 
 Exit codes: 0 fine, 2 the settings have errors)";
 
-struct ConfigOptions {
-  std::string file;
-  std::vector<std::string> sets;
-  int ranks = 4;
+struct ConfigOptions : ConfigSource {
   bool strict = false, json = false, keys = false;
 };
 
 // Settings that cannot be read have one finding, from the error "FILE:LINE: …" or "FILE …".
 LoadedConfig load(const ConfigOptions& options) {
   try {
-    return load_config({.file = options.file, .sets = options.sets, .ranks = options.ranks});
+    return load_config(options);
   } catch (const InputError& e) {
     std::string where = options.file, text = e.what();
     if (text.starts_with(where + ":")) {
@@ -60,9 +56,7 @@ LoadedConfig load(const ConfigOptions& options) {
     } else if (text.starts_with(where + " ")) {
       text.replace(0, where.size(), "the file");
     }
-    LoadedConfig none;
-    none.findings.push_back({Severity::error, where, text, ""});
-    return none;
+    return {.findings = {{Severity::error, where, text, ""}}};
   }
 }
 
@@ -143,9 +137,8 @@ void add_common(Flags& flags, ConfigOptions& options, const char* file) {
 }  // namespace
 
 void add_config(CLI::App& app, Invocation& invocation) {
-  CLI::App& config = *app.add_subcommand("config", "DeepSpeed's JSON: check it, explain it");
-  config.require_subcommand(1);
-  static ConfigOptions checked, explained;
+  CLI::App& config = add_commands(app, "config", "DeepSpeed's JSON: check it, explain it");
+  static ConfigOptions checked{{.ranks = 4}}, explained{{.ranks = 4}};
   Flags flags(config, invocation, "check", "find errors in a file, and keys without effect",
               [] { return check(checked); });
   add_common(flags, checked, "a DeepSpeed JSON file");

@@ -60,7 +60,7 @@ Json speed_of(const Gpu& gpu) {
             {"bf16_per_second", matmul(Dtype::bf16)},
             {"copy_bytes_per_second", copy_rate({.kind = DeviceKind::cuda, .gpus = {gpu}})}};
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "zerolab: GPU %d could not be measured: %s\n", gpu.index, e.what());
+    say(str("GPU ", gpu.index, " could not be measured: ", e.what()));
     return nullptr;
   }
 }
@@ -84,9 +84,8 @@ Json cuda() {
                             {"compute_capability", str(gpu.compute_major, ".", gpu.compute_minor)},
                             {"multiprocessors", gpu.multiprocessors},
                             {"peers", gpu.peers},
-                            {"problem", or_null(gpu.problem)}});
-    if (const Json speed = gpu.problem.empty() ? speed_of(gpu) : Json(); !speed.is_null())
-      json["gpus"].back()["measured"] = speed;
+                            {"problem", or_null(gpu.problem)},
+                            {"measured", gpu.problem.empty() ? speed_of(gpu) : Json()}});
   }
   return json;
 }
@@ -142,7 +141,7 @@ Json launched() {
 }
 
 int doctor(bool as_json) {
-  const Terminal terminal = standard_error(Color::automatic);
+  const Terminal terminal = standard_error();
   const Json document{
       {"schema", 1},
       {"command", "doctor"},
@@ -170,8 +169,8 @@ int doctor(bool as_json) {
   text += str("terminal  ", terminal.rewrites ? "" : "no ", "progress line, ",
               terminal.colored ? "" : "no ", "colour\n");
   std::printf(
-      "%s\nRanks are threads of one process, up to 64, with NCCL processes on GPUs, with MPI "
-      "processes on\nCPUs; on several machines: tutorials/reference/machines.md.\n"
+      "%s\nRanks are threads of one process, or processes with NCCL on GPUs or MPI on CPUs;\n"
+      "on several machines: tutorials/reference/machines.md.\n"
       "The CPU path runs here%s. Next: %s train --model tiny --steps 20\n",
       printable(text).c_str(), document["cuda"]["usable"] ? ", and so do GPUs" : "",
       printable(called_as()).c_str());

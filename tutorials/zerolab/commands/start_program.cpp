@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -38,19 +37,15 @@ bool have_program(const std::string& name, void (*add)(CLI::App&, Invocation&)) 
 void add_programs(CLI::App& app, Invocation& invocation) {
   for (const Program& program : programs) {
     if (program.add == nullptr) {
-      const std::string first =
-          str("'", program.command, "' must be the first word: zerolab ", program.command, " …");
       Flags(app, invocation, program.command, program.description,
-            [first]() -> int { throw UsageError(first); });
+            []() -> int { throw UsageError("the command must be the first word"); });
       continue;
     }
     if (program.program != std::string(program.command)) {  // one command, without subcommands
       program.add(app, invocation);
       continue;
     }
-    CLI::App& command = *app.add_subcommand(program.command, program.description);
-    command.require_subcommand(1);
-    program.add(command, invocation);
+    program.add(add_commands(app, program.command, program.description), invocation);
   }
 }
 

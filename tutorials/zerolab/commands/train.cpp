@@ -1,7 +1,6 @@
 // zerolab train: one model, one stage, any number of ranks.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -25,34 +24,30 @@ constexpr int kTrainRanks = 1;
 struct TrainOptions : RunOptions {
   bool dry_run = false;
   std::optional<int64_t> sample;  // tokens
-  std::string prompt;
-  std::optional<double> temperature;
-  std::optional<int64_t> top_k;
+  TextSample text{.prompt = {'\n'}, .temperature = 0.8};
 };
+
+std::vector<int32_t> read_prompt(const std::string& text) {
+  const std::string prompt = read_name(text);
+  const std::vector<uint8_t> bytes(prompt.begin(), prompt.end());
+  return {bytes.begin(), bytes.end()};
+}
 
 // The text sample at the end, checked before any time is spent; nothing if none is wanted, or if
 // the data are token ids, which are not turned into text.
 std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetup& setup) {
   const bool text = setup.windows->data().file_format(0) == std::string_view("text");
-  if (options.sample == 0 || !text) {
-    if (!options.prompt.empty() || options.temperature || options.top_k ||
-        (!text && options.sample.value_or(0) > 0))
-      throw UsageError(str(text ? "--sample 0 writes nothing, so "
-                                : "the data are token ids, not text, so --sample, ",
-                           "--prompt, --temperature and --top-k have no effect; leave them out"));
-    return std::nullopt;
-  }
-  TextSample sample{.temperature = options.temperature.value_or(0.8),
-                    .top_k = options.top_k.value_or(0)};
+  const bool asked =
+      options.sample.value_or(0) > 0 || options.text.prompt != TrainOptions().text.prompt;
+  require_input(text || !asked,
+                "the data are token ids, not text, so --sample and --prompt have no effect; leave "
+                "them out");
+  if (options.sample == 0 || !text) return std::nullopt;
   const int64_t vocab = setup.spec.model.vocab;
-  require_input(sample.top_k <= vocab, "--top-k ", sample.top_k, " is more than the vocabulary of ",
-                vocab);
-  for (const char c : options.prompt.empty() ? "\n" : options.prompt)
-    sample.prompt.push_back(uint8_t(c));
-  for (const int32_t token : sample.prompt)
+  for (const int32_t token : options.text.prompt)
     require_input(token < vocab, "--prompt has a byte ", token,
                   ", which is outside the vocabulary of ", vocab);
-  return sample;
+  return options.text;
 }
 
 // Every rank generates the same tokens, because in stage 3 every pass needs all ranks.
@@ -83,8 +78,7 @@ class TrainingRun {
         in_place_(resumes_in_place(options)),
         dry_(require_memory(setup.spec, setup, {setup.spec.engine.stage})),
         sample_(plan_sample(options, setup)),
-        page_(setup, "train", describe(setup),
-              {options.out, first, in_place_ ? Existing::replace : Existing::keep}) {
+        page_(setup, "train", describe(setup), {options.out, first}) {
     require_host_limit(spec_, dry_);
     if (!options.out.empty() && first) {
       folder_.emplace(options.out, in_place_ ? RunFolder::For::resume : RunFolder::For::train);
@@ -97,7 +91,6 @@ class TrainingRun {
 
   // Returns the exit code.
   int run() {
-    if (spec_.checkpoint.saves()) leave_time_to_save();
     try {
       const TrainingResult result = run_training(
           spec_, {.resumed = [this](const LoadedCheckpoint& loaded) { resumed(loaded); },
@@ -124,7 +117,7 @@ class TrainingRun {
   }
   void complain(const std::string& sentence) {  // also if --quiet
     if (progress_) progress_->clear();
-    std::fprintf(stderr, "zerolab: %s\n", printable(sentence).c_str());
+    say(sentence);
   }
 
   // Calls `write`; an output that cannot be written ends, but the run goes on.
@@ -161,7 +154,6 @@ class TrainingRun {
       if (kept < steps)
         tell(str("note: ", metrics_->path(), " holds no steps from ", kept + 1, " to ", steps));
     }
-    if (steps >= spec_.steps) finished_ = true;
     if (trace_) trace_->at_start(training);
     page_.at_start(training);
   }
@@ -187,12 +179,9 @@ class TrainingRun {
   void saved(const CheckpointRecord& record) {
     checkpoints_.push_back(record);
     if (metrics_) try_to([&] { metrics_->sync(); });
-    const bool waited = spec_.checkpoint.writes == CheckpointWrites::wait;
-    const auto rate = int64_t(double(record.bytes) / std::max(record.seconds, 1e-6));
     tell(str("checkpoint ", record.folder, ": ", human_bytes(record.bytes), " in ",
-             digits(record.seconds, 2), " s",
-             waited ? str(" (", human_bytes(rate), "/s)")
-                    : str(", of which training waited ", digits(record.stall, 2), " s")));
+             digits(record.seconds, 2), " s, of which training waited ", digits(record.stall, 2),
+             " s"));
     if (!record.problem.empty()) complain(record.folder + " is complete, but " + record.problem);
   }
 
@@ -207,7 +196,7 @@ class TrainingRun {
       });
       (void)training.comm().all_gather_object("", "weights saved");  // the others wait for rank 0
     }
-    if (sample_ && !finished_) write_sample(training, options_.sample.value_or(120), *sample_);
+    if (sample_) write_sample(training, options_.sample.value_or(120), *sample_);
   }
 
   // All steps made now were skipped, and not because a dynamic loss scale is still being found.
@@ -248,12 +237,11 @@ class TrainingRun {
     if (trace_ && trace_->written()) report.more_files.push_back(trace_->path());
     for (const MonitorFiles& files : monitors_)
       std::ranges::copy(files.paths(), std::back_inserter(report.more_files));
-    const double scale = setup_.config.loss_scale.static_scale;
     if (untrained())
-      complain(str("all ", made_, " steps were skipped because no gradient was finite, so nothing ",
-                   "was learned and no weights were saved; try ",
-                   scale > 0 ? str("a smaller fp16.loss_scale than the fixed ", scale, ", ") : "",
-                   "a smaller learning rate, or check --init-from and the data"));
+      complain(
+          str("all ", made_,
+              " steps were skipped because no gradient was finite, so no weights "
+              "were saved; check the loss scale, the learning rate, --init-from and the data"));
     const std::string json = json_report(report);
     page_.end(options_.json ? json : text_report(report), json, {}, {problem_});
     return untrained() ? kFailed : kFine;
@@ -274,10 +262,9 @@ class TrainingRun {
   std::optional<LoadedCheckpoint> resumed_;
   std::vector<CheckpointRecord> checkpoints_;
   Trainer* rank0_ = nullptr;
-  StepRecord last_;                     // the last step, also before a resume
-  int64_t made_ = 0, skipped_ = 0;      // steps of this run
-  std::string weights_, problem_;       // the file; the first output that could not be written
-  std::atomic<bool> finished_ = false;  // there was no step left
+  StepRecord last_;                 // the last step, also before a resume
+  int64_t made_ = 0, skipped_ = 0;  // steps of this run
+  std::string weights_, problem_;   // the file; the first output that could not be written
   bool told_ = false;
 };
 
@@ -285,27 +272,17 @@ int train(TrainOptions options) {
   complete_checkpoint_flags(options);
   const std::optional<LaunchedRank> process = launched_rank(options);
   const RunSetup setup = set_up_run(options, kTrainRanks, process);
-  const StageKind stage = setup.spec.engine.stage;
-  require_groups_used(options.source, {stage});
+  require_groups_used(options.source, {setup.spec.engine.stage});
   const std::string note = is_first(process) ? check_resume(options, setup.spec.steps) : "";
   TrainingRun run(options, setup, is_first(process));
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
-  if (!options.quiet && !note.empty()) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
-  try {
-    return run.run();
-  } catch (const OutOfMemory& e) {  // what to try depends on the stage, which memory does not know
-    const char* advice = e.pool == Pool::host ? ""
-                         : shards_parameter(stage)
-                             ? " With more ranks each keeps a smaller shard."
-                             : " A higher ZeRO stage keeps less on each rank.";
-    throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
-  }
+  if (!options.quiet && !note.empty()) say(note, "note");
+  return run.run();
 }
 
 constexpr const char* kTrainFooter =
     R"(Examples:
   zerolab train --model tiny --steps 20
-  zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100
   zerolab train --stage zero2 --ranks 4 --out runs/a --save-every 100 --resume
   zerolab train --stage zero3 --ranks 3 --precision bf16 --set gradient_accumulation_steps=4
 
@@ -314,10 +291,9 @@ Exit codes: 0 fine, 1 all steps were skipped, 2 usage, 3 out of memory, 4 commun
     "\f"
     R"(
 Settings without a flag have DeepSpeed's names: 'zerolab config explain' lists all. A flag wins over
---set, --set over the file. Numbers: 100, 5e8 or 500M; 64MiB or 1.5GB; 100MB/s; 50us.
-Norms are those of the gradient before clipping. 'zerolab report DIR' makes report.html again, also
-of a run that was killed. --steps is the step at which training ends, so the same command with
---resume finishes an interrupted run; stage, ranks, micro-batch and accumulation may change then.
+--set, --set over the file. Norms are those of the gradient before clipping. --steps is the step at
+which training ends, so the same command with --resume finishes an interrupted run; stage, ranks,
+micro-batch and accumulation may change then.
 
 More examples:
   zerolab train --init-from runs/a/model.safetensors --data notes.txt
@@ -341,14 +317,13 @@ void add_train(CLI::App& app, Invocation& invocation) {
   flags.group("Text sample at the end", true);
   flags.add("--sample", "N", options.sample, count_within(0, 1'000'000),
             "bytes of text to generate; 0: none (default 120)");
-  flags.name("--prompt", "TEXT", "text to continue (default: a line break)", options.prompt);
-  flags.add("--temperature", "X", options.temperature, read_real,
+  flags.add("--prompt", "TEXT", options.text.prompt, read_prompt,
+            "text to continue (default: a line break)");
+  flags.add("--temperature", "X", options.text.temperature, read_real,
             "0: always the most likely token (default 0.8)");
-  flags.add("--top-k", "K", options.top_k, count_within(),
+  flags.add("--top-k", "K", options.text.top_k, count_within(),
             "choose among the K most likely tokens only (default: all)");
   flags.group("Output");
-  flags.name("--out", "DIR", "new folder for metrics, weights, report.html and checkpoints",
-             options.out);
   flags.name("--trace", "FILE",
              "new file for a timeline of all ranks, for ui.perfetto.dev (default: none)",
              options.trace);

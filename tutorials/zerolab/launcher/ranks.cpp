@@ -66,8 +66,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 }
 
 // Returns the process when the program, a path or a name on PATH, runs, with no signal blocked or
-// caught. `streams` become its stdin, stdout and stderr. Throws ProgramNotFound, or InputError if
-// it cannot be started for another reason.
+// caught. `streams` become its stdin, stdout and stderr. Throws InputError if it cannot be started.
 pid_t start_process(const std::vector<std::string>& command, const std::array<int, 3>& streams) {
   const std::vector<char*> words = pointers(command);
   const auto [failure, in_child] = new_pipe();
@@ -83,9 +82,7 @@ pid_t start_process(const std::vector<std::string>& command, const std::array<in
   close(failure);
   if (error == 0) return id;
   waitpid(id, nullptr, 0);
-  const std::string text = str("'", command[0], "' cannot be started: ", std::strerror(error));
-  if (error == ENOENT) throw ProgramNotFound(text);
-  throw InputError(text);
+  throw InputError(str("'", command[0], "' cannot be started: ", std::strerror(error)));
 }
 
 // Whether the process has ended, and how, as waitpid() says it. If so, it is waited for, and the
@@ -165,7 +162,7 @@ class Ranks {
     signal(SIGTTOU, SIG_IGN);  // rank 0 writes to the terminal from its own process group
     sigset_t all;
     sigemptyset(&all);
-    for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGTSTP}) sigaddset(&all, number);
+    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&all, number);
     struct sigaction now = {};
     sigaction(SIGHUP, nullptr, &now);
     if (now.sa_handler != SIG_IGN) sigaddset(&all, SIGHUP);  // nohup
@@ -245,11 +242,6 @@ class Ranks {
 
   void take_signal(int number) {
     if (number == SIGCHLD) return take_ends();
-    if (number == SIGTSTP) {  // Ctrl-Z stops the ranks too
-      signal_all(SIGSTOP);
-      raise(SIGSTOP);
-      return signal_all(SIGCONT);
-    }
     if (number == SIGINT) {  // the terminal does not send it to other process groups
       if (next_ && next_->signal == SIGTERM) next_.reset();
       signal_all(++interrupts_ == 1 ? SIGINT : SIGKILL);

@@ -20,15 +20,8 @@ struct LaunchPlan {
   bool share_gpu = false;  // several ranks on NCCL may use one GPU
 };
 
-// There is no such program.
-class ProgramNotFound : public InputError {
- public:
-  using InputError::InputError;
-};
-
 // Returns the exit code when all ranks have ended. Each leads its own process group, and the system
-// kills it if the launcher dies. Throws ProgramNotFound, or InputError if they cannot be started
-// for another reason; then none is left.
+// kills it if the launcher dies. Throws InputError if they cannot be started; then none is left.
 int run_launched_ranks(const LaunchPlan& plan, Terminal terminal);
 
 // This process becomes the mpirun of the MPI that is built in, with the plan's ranks on this

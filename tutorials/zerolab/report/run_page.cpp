@@ -102,10 +102,8 @@ std::string failure_json(const std::string& message, int64_t after_step, const s
 
 }  // namespace
 
-void write_files(const std::vector<TextFile>& files, Existing existing) {
-  std::vector<OutputFile> all;
-  for (const TextFile& file : files) all.emplace_back(file.path, "", existing == Existing::replace);
-  for (size_t i = 0; i < all.size(); ++i) all[i].write_text(files[i].text);
+void write_files(const std::vector<TextFile>& files) {
+  for (const TextFile& file : files) OutputFile(file.path, "", true).write_text(file.text);
 }
 
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json) {
@@ -166,8 +164,7 @@ void RunPage::after_step(Trainer& training) {
   if (recordings_.empty()) return;
   const bool recorded = recordings_.at(training.spec().engine.stage).after_step(training);
   if (!recorded || kind_ != "train") return;
-  write_files({{in_folder(files_.folder, "report.json"), report()}}, files_.existing);
-  files_.existing = Existing::replace;
+  write_files({{in_folder(files_.folder, "report.json"), report()}});
 }
 
 void RunPage::on_step(StageKind stage, const StepRecord& record) {
@@ -183,7 +180,7 @@ void RunPage::end(const std::string& result, const std::string& document,
   if (!files_.folder.empty() && files_.writes) try {
       std::vector<TextFile> files = report_files(files_.folder, report(document));
       files.insert(files.end(), more.begin(), more.end());
-      write_files(files, files_.existing);
+      write_files(files);
     } catch (const OutputError& e) {
       problems.push_back(e.what());
     }
@@ -200,18 +197,19 @@ int RunPage::end_early(const std::exception& e, const std::string& where, const 
   if (!files_.folder.empty() && files_.writes && last_step_ > 0) try {
       const char* kind = is_interrupt(e, signal) ? "interrupted" : "";
       const std::string json = report("null", failure_json(text, last_step_, kind));
-      write_files(report_files(files_.folder, json), files_.existing);
+      write_files(report_files(files_.folder, json));
       shown = file() + " shows the steps so far";
     } catch (const std::exception& of_page) {  // the run's own error matters more
-      std::fprintf(stderr, "zerolab: %s\n", printable(of_page.what()).c_str());
+      say(of_page.what());
     }
   for (const std::string& note : {left, shown}) {
     if (note.empty()) continue;
-    if (!interrupted) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+    if (!interrupted) say(note, "note");
     text += "; " + note;
   }
   if (!interrupted) throw;
-  throw InterruptedRun(text + (left.empty() && shown.empty() ? "; nothing was kept" : ""));
+  say(text + (left.empty() && shown.empty() ? "; nothing was kept" : ""));
+  return 128 + signal;
 }
 
 std::string continued_report(const std::string& folder) {

@@ -13,24 +13,21 @@
 
 namespace zl::cli {
 
-enum class Existing { keep, replace };
 struct TextFile {
   std::string path, text;
 };
-// Each complete or not at all, and none if one exists and is to be kept or cannot be begun. Throws
-// OutputError.
-void write_files(const std::vector<TextFile>& files, Existing existing);
+// Each complete or not at all; they replace old ones. Throws OutputError.
+void write_files(const std::vector<TextFile>& files);
 // DIR/report.json and DIR/report.html.
 std::vector<TextFile> report_files(const std::string& folder, const std::string& report_json);
 
 class RunPage {
  public:
   // Without a folder ("") nothing is recorded or written. Only the process of rank 0 `writes`.
-  // `existing`: files, of a run that goes on. `setup` must outlive this.
+  // `setup` must outlive this.
   struct Files {
     std::string folder;
     bool writes = true;
-    Existing existing = Existing::keep;
   };
   RunPage(const RunSetup& setup, const std::string& kind, const std::string& settings, Files files);
   RunPage(const RunPage&) = delete;  // the ranks' listeners hold its address
@@ -50,9 +47,8 @@ class RunPage {
            const std::vector<TextFile>& more = {}, std::vector<std::string> problems = {});
   // To be called where the error `e` that ended the run early is caught. `where`: " after step 3 of
   // 9"; `left`: which files there are, and how to go on, or "". Writes the page that shows how far
-  // the run came, unless no step was made, and rethrows: what interrupted the run as InterruptedRun
-  // with these sentences, other errors after notes on stderr. Only an interrupted process that does
-  // not write returns, with its exit code.
+  // the run came, unless no step was made. Of an interrupted run it says these sentences and
+  // returns the exit code; other errors it rethrows, after notes on stderr.
   int end_early(const std::exception& e, const std::string& where, const std::string& left);
 
   std::string file() const;  // DIR/report.html; "" without a folder

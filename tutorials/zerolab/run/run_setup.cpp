@@ -261,8 +261,7 @@ RunSetup set_up_run(const RunOptions& options, int ranks,
   setup.backend = choose_backend(options, setup.device, ranks, process);
   setup.model = choose_model(options, loaded);
   if (setup.model.weights && !options.quiet)
-    for (const std::string& note : setup.model.weights->info().notes)
-      std::fprintf(stderr, "note: %s\n", printable(note).c_str());
+    for (const std::string& note : setup.model.weights->info().notes) say(note, "note");
   warn_of_patterns(options, loaded, setup.model);
 
   GptTrainingSpec& spec = setup.spec = spec_of(options, setup.model, config);
