@@ -86,7 +86,7 @@ std::string did_you_mean_setting(std::string flag) {
   const std::string name = flag.substr(flag.find_first_not_of('_') % flag.size());
   for (const bool exact : {true, false})
     for (const ConfigKey& key : config_keys(config))
-      if (key.member.store && key.type() != "an object" &&
+      if (key.member.store && key.member.store("{}") != "" &&  // no block
           (exact ? key.key == name : name.size() > 4 && key.key.ends_with(name)))
         return "; did you mean '--set " + key.path() + "=VALUE'?";
   return "";
