@@ -70,8 +70,7 @@ TEST_CASE("parameters that contradict each other, or that a type does not use, h
           "[stages]") {
   check({
       {"optimizer.type=SGD; optimizer.params.nesterov=true",
-       "error: Nesterov momentum requires a momentum and zero dampening; momentum is 0 and "
-       "dampening 0"},
+       "error: Nesterov momentum needs a momentum above 0 and dampening 0, not 0 and 0"},
       {"scheduler.type=WarmupLR; scheduler.params.warmup_min_lr=-1e30", ""},
       {"scheduler.type=WarmupLR; scheduler.params.warmup_num_steps=0",
        "error: expected a whole number of at least 1, not 0"},

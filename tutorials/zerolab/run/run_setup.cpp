@@ -211,7 +211,7 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
                {"--n-embd", options.n_embd, &GptConfig::width},
                {"--block-size", options.block_size, &GptConfig::block_size},
                {"--vocab-size", options.vocab_size, &GptConfig::vocab}};
-  const std::string name = loaded.config.model.value_or("small");
+  const std::string name = loaded.config.model;
   const GptConfig named = named_gpt(name);
   ModelChoice choice{.model = named, .name = name};
   if (options.init_from.empty()) {
@@ -228,7 +228,7 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
                                  : choice.model.block_size;
   if (!choice.weights) return choice;
   for (const auto& [flag, given, member] : sizes) {
-    if (!given && !loaded.config.model) continue;
+    if (!given && !loaded.origins.contains("zerolab.model")) continue;
     const int64_t size = choice.model.*member, wanted = given.value_or(named.*member);
     const bool shorter = given && member == &GptConfig::block_size;
     require_input(
