@@ -30,7 +30,7 @@ struct Config : Options {
   // Of a step of all ranks. 0 before the file is read, and if one of the three keys is wrong.
   int64_t train_batch_size = 0;
   std::string as;                     // the preset of "zerolab", which is predicted; "": none
-  int64_t persistence_threshold = 0;  // [n] of deepspeed-3; 0: no other preset keeps any
+  int64_t persistence_threshold = 0;  // [n] of deepspeed-3, else 0
   int64_t checkpoints = 0;  // number_checkpoints, which implies Recompute::full; 0: each block
 
   // As they are given; `stage` and `nvme_path` are what the run has.
