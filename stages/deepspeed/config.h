@@ -29,8 +29,8 @@ struct Config : Options {
   int64_t micro_batch = 4;  // train_micro_batch_size_per_gpu
   // Of a step of all ranks. 0 before the file is read, and if one of the three keys is wrong.
   int64_t train_batch_size = 0;
-  std::string as;  // the preset of "zerolab", which is predicted; "": none
-  std::optional<int64_t> persistence_threshold;  // [n] of deepspeed-3
+  std::string as;                     // the preset of "zerolab", which is predicted; "": none
+  int64_t persistence_threshold = 0;  // [n] of deepspeed-3, else 0
   int64_t checkpoints = 0;  // number_checkpoints, which implies Recompute::full; 0: each block
 
   // As they are given; `stage` and `nvme_path` are what the run has.
@@ -44,7 +44,8 @@ struct Config : Options {
   Recompute recompute = Recompute::selective;
   bool ordered = true;            // sum over ranks in rank order, also on NCCL
   std::string defaults = "ours";  // of absent keys
-  std::optional<std::string> model, data;
+  std::string model = "small";
+  std::optional<std::string> data;
   int64_t steps = 100;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <vector>
 
 #include "tensor/error.h"
@@ -24,15 +25,6 @@ struct Open {
   int line;
   std::string path;
 };
-
-// Where the text has this number, other than in a string.
-size_t place_of(const std::string& number, const std::string& text) {
-  const auto ends = [&](size_t i) { return i >= text.size() || kMarks.find(text[i]) < text.npos; };
-  size_t at = text.find(number);
-  while (at != text.npos && !(ends(at - 1) && ends(at + number.size())))
-    at = text.find(number, at + 1);
-  return std::min(at, text.size());
-}
 
 // The length of the comment with which the text begins; 0: none, npos: it has no end.
 size_t comment_length(std::string_view text) {
@@ -107,20 +99,19 @@ std::string plain_json(std::string_view original, const std::string& name, Place
                          open.back().is_array ? "array" : "object", " that line ", open.back().line,
                          " opens"));
   require_input(text.find('\0') == text.npos, name, ":1: this is not text: it has zero bytes");
+  std::istringstream in(text);
   try {
-    return json::parse(text).dump();
+    return json::parse(in).dump();
   } catch (const json::parse_error& e) {
     throw InputError(wrong_word(text, name, e.byte, ": this is no JSON: ", kRules));
-  } catch (const json::out_of_range& e) {
-    const std::string said = e.what();  // "[json.exception.…] number overflow parsing '1e999'"
-    const size_t quote = said.find('\'') + 1,
-                 at = place_of(said.substr(quote, said.size() - 1 - quote), text);
-    throw InputError(wrong_word(text, name, at + 2, ": a number is out of range: "));
+  } catch (const json::out_of_range&) {  // a character behind the number has been read too
+    const auto read = size_t(in.rdbuf()->pubseekoff(0, std::ios::cur, std::ios::in));
+    throw InputError(wrong_word(text, name, read - 1, ": a number is out of range: "));
   }
 }
 
 std::string path_of(const std::string& block, const std::string& key) {
-  const bool plain = !key.empty() && key.find('.') == key.npos;
+  const bool plain = !key.empty() && key.size() <= kLongKey && key.find('.') == key.npos;
   return (block.empty() ? "" : block + ".") + (plain ? key : in_quotes(key));
 }
 

@@ -21,7 +21,9 @@ using Places = std::map<std::string, std::string>;
 // that 5e8 is 500000000.0. Members of an object are in the order of their keys.
 std::string plain_json(std::string_view text, const std::string& name, Places& places);
 
-// "optimizer.params"; a key that is empty or has a dot itself is in quotes.
+// "optimizer.params"; a key that is empty or has a dot itself is in quotes, and so is one of more
+// than kLongKey bytes, which is cut.
+inline constexpr size_t kLongKey = 100;
 std::string path_of(const std::string& block, const std::string& key);
 
 // The value in a sentence: `the string "32"`, `5.5`, `an object`. Long ones are cut.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "stages/deepspeed/keys.h"
@@ -28,22 +29,28 @@ using Betas = std::array<double, 2>;
 // The name of the argument's type in a sentence.
 const char* type_name(bool) { return "true or false"; }
 const char* type_name(double) { return "a number"; }
-const char* type_name(int) { return "a whole number"; }
-const char* type_name(int64_t) { return "a whole number"; }
+const char* type_name(std::integral auto) { return "a whole number"; }
 const char* type_name(uint64_t) { return "a whole number from 0 to 2^64 - 1"; }
 const char* type_name(const std::string&) { return "a string without zero bytes"; }
 const char* type_name(const Strings&) { return "an array of strings"; }
 const char* type_name(const Betas&) { return "an array of two numbers from 0 to below 1"; }
 
-// Whether the value has the type; then it is in `to`.
+// INT64_MIN and INT64_MAX are no limits.
+bool in_range(double number, int64_t least, int64_t most) {
+  return (least == INT64_MIN || number >= double(least)) &&
+         (most == INT64_MAX || number <= double(most));
+}
+
+// Whether the value has the type and, a number, the range; then it is in `to`.
 template <class T>
-bool get(json v, T& to) try {
-  constexpr double most = std::is_unsigned_v<T> ? 0x1p64 : 0x1p63;
+bool get(json v, T& to, int64_t least, int64_t most) try {
+  constexpr double end = std::is_unsigned_v<T> ? 0x1p64 : 0x1p63;
   if (std::is_same_v<T, bool> && v == "true") v = true;  // in quotes, as in DeepSpeed
   // As in --set zerolab.no_weight_decay=*bias.
   if (std::is_same_v<T, Strings> && v.is_string()) v = json::array({v});
-  if (std::is_integral_v<T> && v.is_number_float() && std::abs(double(v)) >= most) return false;
+  if (std::is_integral_v<T> && v.is_number_float() && std::abs(double(v)) >= end) return false;
   if (std::is_same_v<T, int64_t> && v.is_number_unsigned() && uint64_t(v) > INT64_MAX) return false;
+  if (v.is_number() && !in_range(v, least, most)) return false;
   to = v.get<T>();
   if constexpr (std::is_same_v<T, std::string>) return to.find('\0') == to.npos;
   if constexpr (std::is_same_v<T, Betas>)
@@ -57,25 +64,15 @@ bool get(json v, T& to) try {
 std::string json_of(const std::string& text) {
   return text.empty() ? "null" : in_quotes(text, text.npos);
 }
-template <class T>
-std::string json_of(const T& value) {
-  return json(value).dump();
-}
+std::string json_of(const auto& value) { return json(value).dump(); }
 
-bool in_range(double number, int64_t least, int64_t most) {
-  return number >= double(least) && (most == INT64_MAX || number <= double(most));
-}
-
-// A value of type T that `take` puts where it belongs; of a number with its range, of which
-// INT64_MIN and INT64_MAX are no limits.
+// A value of type T that `take` puts where it belongs; of a number with its range.
 template <class T>
 ConfigMember value(std::function<void(const T&)> take, std::function<std::string()> show,
                    int64_t least = INT64_MIN, int64_t most = INT64_MAX) {
   const auto store = [=](Text text) -> std::string {
-    const json given = json::parse(text);
     T taken{};
-    const bool fits = get(given, taken);
-    if (fits && (least == INT64_MIN || in_range(given, least, most))) return take(taken), "";
+    if (get(json::parse(text), taken, least, most)) return take(taken), "";
     if (most < INT64_MAX) return str(type_name(taken), " from ", least, " to ", most);
     const bool said = least == INT64_MIN || std::is_unsigned_v<T>;  // the type says it
     return said ? type_name(taken) : str(type_name(taken), " of at least ", least);
@@ -87,9 +84,8 @@ ConfigMember value(std::function<void(const T&)> take, std::function<std::string
 template <class T>
 ConfigMember at(T& member, int64_t least = INT64_MIN, int64_t most = INT64_MAX) {
   const auto show = [=, &member] {
-    if constexpr (std::is_same_v<T, int64_t>)
-      if (member < least) return std::string("null");
-    return json_of(member);
+    const json shown = member;
+    return shown.is_number() && !in_range(shown, least, most) ? "null" : json_of(member);
   };
   return value<T>([&member](const T& v) { member = v; }, show, least, most);
 }
@@ -100,15 +96,13 @@ using Choices = std::vector<std::pair<std::string, T>>;
 template <class T>
 ConfigMember one_of(T& member, const Choices<T>& choices, bool any_case = false) {
   const auto store = [=, &member](Text text) {
-    const std::string word = any_case ? lower_case(text_of(text)) : text_of(text);
-    std::vector<std::string> names;
+    const auto same = any_case ? strcasecmp : std::strcmp;
     std::string list;
     for (const auto& [name, value] : choices) {
-      if (word == (any_case ? lower_case(name) : name)) return member = value, std::string();
-      list += str(list.empty() ? "one of \"" : ", \"", names.emplace_back(name), "\"");
+      if (same(text_of(text).c_str(), name.c_str()) == 0) return member = value, std::string();
+      list += str(list.empty() ? "one of \"" : ", \"", name, "\"");
     }
-    const std::string nearest = nearest_name(word, names);
-    return nearest.empty() ? list : str(list, " (did you mean \"", nearest, "\"?)");
+    return list;
   };
   const auto show = [=, &member] {
     for (const auto& [name, value] : choices)
@@ -127,11 +121,8 @@ ConfigMember group(int64_t& size) {
 ConfigMember type_of(std::optional<Dtype>& type, const Config& c) {
   const Choices<std::optional<Dtype>> types{
       {"fp32", Dtype::f32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::f16}};
-  const auto show = [=, &type, &c] {
-    std::optional<Dtype> shown = type.value_or(gradient_type(c));
-    return one_of(shown, types).show();
-  };
-  return {one_of(type, types, true).store, show};
+  std::optional<Dtype> shown = type.value_or(gradient_type(c));
+  return {one_of(type, types, true).store, [=]() mutable { return one_of(shown, types).show(); }};
 }
 
 // The key is refused, or has no effect, unless this is true.
@@ -159,12 +150,6 @@ void add(Keys& all, const char* block, Keys rows) {
 }
 
 void add_update(Keys& all, Config& c) {
-  using enum OptimizerKind;
-  OptimizerConfig& o = c.optimizer;
-  ConfigMember optimizer = one_of(o.kind, {{"Adam", adamw}, {"AdamW", adamw}, {"SGD", sgd}}, true);
-  optimizer.show = [&o] {  // "Adam" means AdamW unless adam_w_mode is false
-    return json_of(std::string(o.kind == sgd ? "SGD" : o.decoupled ? "AdamW" : "Adam"));
-  };
   // bf16 keeps 8 significant bits of a sum and fp16 11, but reproducible sums need fp32's 24.
   const std::string fp32 = "zerolab.reproducible adds in fp32; leave it out or write \"fp32\"";
   const Dtype sums = c.grad_accum_dtype.value_or(Dtype::f32),
@@ -183,14 +168,17 @@ void add_update(Keys& all, Config& c) {
         must(!c.reproducible || sums == Dtype::f32, fp32) |
             must(sums == Dtype::f32 || sums == c.precision,
                  "is neither fp32 nor the type of this run's gradients")}});
+  using enum OptimizerKind;
+  OptimizerConfig& o = c.optimizer;
+  ConfigMember optimizer = one_of(o.kind, {{"Adam", adamw}, {"AdamW", adamw}, {"SGD", sgd}}, true);
+  // "Adam" means AdamW unless adam_w_mode is false.
+  optimizer.show = [&o] {
+    return o.kind == sgd ? "\"SGD\"" : o.decoupled ? "\"AdamW\"" : "\"Adam\"";
+  };
   const Unused adam = for_type(o.kind == adamw), of_sgd = for_type(o.kind == sgd);
-  const std::string nesterov =
-      str("Nesterov momentum requires a momentum and zero dampening; momentum is ", o.momentum,
-          " and dampening ", o.dampening);
-  const ConfigMember betas = value<Betas>([&o](const Betas& b) { o.beta1 = b[0], o.beta2 = b[1]; },
-                                          [&o] {
-                                            return json_of(Betas{o.beta1, o.beta2});
-                                          });
+  const auto both = [&o] { return json_of(Betas{o.beta1, o.beta2}); };
+  const ConfigMember betas =
+      value<Betas>([&o](const Betas& b) { o.beta1 = b[0], o.beta2 = b[1]; }, both);
   add(all, "optimizer", {{"type", optimizer}});
   add(all, "optimizer.params",
       {{"lr", at(o.lr, 0), "0.001"},
@@ -203,10 +191,12 @@ void add_update(Keys& all, Config& c) {
        {"momentum", at(o.momentum, 0), "0.0", of_sgd},
        {"dampening", at(o.dampening), "0.0", of_sgd},
        {"nesterov", at(o.nesterov), "false",
-        of_sgd | must(!o.nesterov || (o.momentum != 0 && o.dampening == 0), nesterov)}});
+        of_sgd | must(!o.nesterov || (o.momentum > 0 && o.dampening == 0),
+                      str("Nesterov momentum needs a momentum above 0 and dampening 0, not ",
+                          o.momentum, " and ", o.dampening))}});
 }
 
-void add_schedule(Keys& all, Config& c) {
+void add_schedule_and_types(Keys& all, Config& c) {
   using enum ScheduleKind;
   ScheduleConfig& s = c.schedule;
   add(all, "scheduler",
@@ -225,9 +215,6 @@ void add_schedule(Keys& all, Config& c) {
        {"total_num_steps", at(s.total_num_steps, 1), "", ends},
        {"warmup_min_ratio", at(s.warmup_min_ratio), "0.0", ratios},
        {"cos_min_ratio", at(s.cos_min_ratio), "0.0001", ratios}});
-}
-
-void add_precision(Keys& all, Config& c) {
   LossScaleConfig& l = c.loss_scale;
   const auto precision = [&c](Dtype type) {
     return value<bool>([&c, type](bool on) { c.precision = on ? type : c.precision; },
@@ -257,29 +244,23 @@ void add_precision(Keys& all, Config& c) {
 }
 
 void add_zero(Keys& all, Config& c) {
+  using enum OffloadDevice;
   const ConfigMember stage = value<int64_t>([&c](int64_t n) { c.stage = kStages[n]; },
                                             [&c] { return json_of(stage_number(c.stage)); }, 0, 3);
-  const ConfigMember threshold = value<int64_t>(
-      [&c](int64_t n) { c.persistence_threshold = n; },
-      [&c] {  // DeepSpeed's own, in its preset (predict/preset_forms.cpp)
-        return json_of(c.persistence_threshold.value_or(c.as == "deepspeed-3" ? 100'000 : 0));
-      },
-      0);
-  const ConfigMember old = value<bool>(
-      [&c](bool on) { c.offload_optimizer = on ? OffloadDevice::cpu : OffloadDevice::none; }, {});
+  const ConfigMember old =
+      value<bool>([&c](bool on) { c.offload_optimizer = on ? cpu : none; }, {});
   Overlap& o = c.overlap;
+  const bool on_disk = c.offload_optimizer == nvme, param_on_disk = c.offload_param == nvme;
   const Unused stage_3 = used_if(shards_parameter(c.stage), "it is for stage 3"),
-               disk = used_if(c.offload_optimizer == OffloadDevice::nvme, kDisk);
+               disk = used_if(on_disk, kDisk);
   add(all, "zero_optimization",
       {{"stage", stage, "0"},
        {"reduce_bucket_size", at(c.reduce_bucket_size, 1), "500000000"},
        {"allgather_bucket_size", at(c.allgather_bucket_size, 0), "500000000"},
        {"overlap_comm", at(o.overlap_comm), "null"},
        {"stage3_prefetch_bucket_size", at(o.prefetch_bucket_size, 0), "50000000", stage_3},
-       {"stage3_param_persistence_threshold", threshold, "100000",
-        used_if(c.as == "deepspeed-3",
-                "every parameter is sharded; only what compare and plan predict of "
-                "\"deepspeed-3\" uses it")},
+       {"stage3_param_persistence_threshold", at(c.persistence_threshold, 0), "100000",
+        used_if(c.as == "deepspeed-3", "it is for the prediction of \"as\": \"deepspeed-3\"")},
        {"stage3_max_live_parameters", at(o.max_live_parameters, 0), "1000000000", stage_3},
        {"stage3_max_reuse_distance", at(o.max_reuse_distance, 0), "1000000000", stage_3},
        {"sub_group_size", at(c.swap.sub_group_size, 0), "1000000000", disk},
@@ -288,14 +269,8 @@ void add_zero(Keys& all, Config& c) {
        {"zero_quantized_weights", at(c.zero_quantized_weights), "false", makes(c, "zero3_qwz")},
        {"zero_quantized_gradients", at(c.zero_quantized_gradients), "false", makes(c, "zero3_qgz")},
        {"cpu_offload", old}});
-}
-
-void add_offload(Keys& all, Config& c) {
-  using enum OffloadDevice;
   const Choices<OffloadDevice> devices{{"none", none}, {"cpu", cpu}, {"nvme", nvme}};
-  const bool on_disk = c.offload_optimizer == nvme, param_on_disk = c.offload_param == nvme;
   const char* folder = "nvme needs nvme_path: the folder in which the file is made";
-  const Unused disk = used_if(on_disk, kDisk);
   add(all, "zero_optimization.offload_optimizer",
       {{"device", one_of(c.offload_optimizer, devices), "\"none\"",
         must(!on_disk || !c.nvme_path.empty(), folder) |
@@ -308,15 +283,14 @@ void add_offload(Keys& all, Config& c) {
         must(!param_on_disk || !c.nvme_path.empty(), folder) |
             must(c.offload_param == none || c.stage != StageKind("zero3_qwz"),
                  "leave it out: zero3_qwz quantizes its parameter shard on the device") |
-            used_if(shards_parameter(c.stage), "it is for stage 3")},
+            stage_3},
        {"nvme_path", at(c.param_nvme_path), "null",
         must(!param_on_disk || c.param_nvme_path == c.nvme_path,
-             str("is ", c.param_nvme_path, ", but offload_optimizer's is ", c.nvme_path,
-                 ": a rank makes one file; write the same")) |
+             str("offload_optimizer's is ", c.nvme_path, ", and a rank makes one file")) |
             used_if(param_on_disk, kDisk)}});
 }
 
-void add_reports(Keys& all, Config& c) {
+void add_ours(Keys& all, Config& c) {
   for (auto [block, m] :
        {std::pair{"csv_monitor", &c.csv_monitor}, {"tensorboard", &c.tensorboard}})
     add(all, block,
@@ -326,18 +300,13 @@ void add_reports(Keys& all, Config& c) {
   add(all, "activation_checkpointing",
       {{"cpu_checkpointing", at(c.cpu_checkpointing), "false"},
        {"number_checkpoints", at(c.checkpoints, 1), "null"}});
-}
-
-void add_ours(Keys& all, Config& c) {
   using enum Recompute;
   Choices<std::string> presets;
   for (const Preset& p : zl::presets()) presets.emplace_back(p.name, p.name);
-  Choices<std::optional<std::string>> models;
+  Choices<std::string> models;
   for (const std::string& model : gpt_names()) models.emplace_back(model, model);
-  const ConfigMember model{one_of(c.model, models).store,
-                           [&c] { return json_of(c.model.value_or("small")); }},
-      data = value<std::string>([&c](const std::string&name) { c.data = name; },
-                                [&c] { return json_of(c.data.value_or("")); });
+  const ConfigMember data = value<std::string>([&c](const std::string& name) { c.data = name; },
+                                               [&c] { return json_of(c.data.value_or("")); });
   const Choices<Recompute> recompute{
       {"none", none}, {"selective", selective}, {"full", full}, {"false", none}, {"true", full}};
   add(all, "zerolab",
@@ -345,14 +314,15 @@ void add_ours(Keys& all, Config& c) {
        {"as", one_of(c.as, presets)},
        {"reproducible", at(c.reproducible), "",
         must(c.ordered || !c.reproducible,
-             "needs sums in rank order, and \"ordered\" is false; leave one of the two "
-             "out")},
+             "needs sums in rank order, and \"ordered\" is false; leave one of them out")},
        {"ordered", at(c.ordered)},
        {"replicas", group(c.replicas), "", makes(c, "hsdp")},
        {"separate_master", at(c.optimizer.separate_master)},
        {"no_weight_decay", at(c.optimizer.no_weight_decay)},
-       {"recompute", one_of(c.recompute, recompute)},
-       {"model", model},
+       {"recompute", one_of(c.recompute, recompute), "",
+        must(c.recompute == full || !(c.cpu_checkpointing || c.checkpoints > 0),
+             "activation_checkpointing needs \"full\"; write that, or leave one out")},
+       {"model", one_of(c.model, models)},
        {"data", data, "", must(c.data != "", "the name is empty")},
        {"seed", at(c.seed, 0)},
        {"steps", at(c.steps, 1)}});
@@ -362,19 +332,16 @@ void add_ours(Keys& all, Config& c) {
 
 std::vector<ConfigKey> config_keys(Config& c) {
   Keys all;
-  for (const auto add_part :
-       {add_update, add_schedule, add_precision, add_zero, add_offload, add_reports, add_ours})
+  for (const auto add_part : {add_update, add_schedule_and_types, add_zero, add_ours})
     add_part(all, c);
-  for (const ConfigKey& key : keys_without_effect()) all.push_back(key);
+  add_keys_without_effect(all);
   for (size_t i = 0; i < all.size(); ++i) {  // of new blocks too, which may be in a block
     const std::string path = all[i].block;
-    const size_t name = path.rfind('.') + 1;
-    const std::string block = path.substr(0, std::max<size_t>(name, 1) - 1),
-                      key = path.substr(name);
-    if (!path.empty() && !find_key(all, block, key))
-      all.push_back({.key = key,
-                     .member = {[](Text text) { return text[0] == '{' ? "" : "an object"; }},
-                     .block = block});
+    const size_t dot = path.rfind('.');
+    const std::string block = dot == path.npos ? "" : path.substr(0, dot),
+                      key = path.substr(dot + 1);
+    const ConfigMember object{[](Text text) { return text[0] == '{' ? "" : "an object"; }};
+    if (!path.empty() && !find_key(all, block, key)) all.push_back({key, object, "", {}, block});
   }
   return all;
 }

@@ -1,10 +1,9 @@
-// The keys that never have an effect, and why. What is printed about keys: suggestions, the tables
-// of all keys, the values of one configuration.
+// The keys that never have an effect, and why. What is printed about keys: suggestions, and the
+// values of one configuration.
 
 #include "stages/deepspeed/keys.h"
 
 #include <algorithm>
-#include <cctype>
 #include <sstream>
 
 #include "tensor/error.h"
@@ -92,38 +91,20 @@ size_t edits(std::string_view a, std::string_view b, size_t most) {
 
 }  // namespace
 
-std::vector<ConfigKey> keys_without_effect() {
-  std::vector<ConfigKey> all;
+void add_keys_without_effect(std::vector<ConfigKey>& all) {
   for (const auto& [is_refused, why, names] : kNever) {
     std::istringstream in(names);
     for (std::string block, word; in >> word;) {
       const size_t end = std::min(word.find('='), word.size());
       const std::string always = word.substr(std::min(end + 1, word.size()));
+      const Unused unused{why == kAlways ? why + always : why, is_refused};
       if (word.back() == '.')
         block = word.substr(0, word.size() - 1);
       else
-        all.push_back({.key = word.substr(0, end),
-                       .unused = {why != kAlways ? why
-                                  : is_refused   ? why + always + "; leave it out"
-                                                 : why + always,
-                                  is_refused},
-                       .block = block,
-                       .always = always});
+        all.push_back({word.substr(0, end), {}, "", unused, block, always});
     }
   }
-  return all;
 }
-
-std::string lower_case(std::string text) {
-  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-std::string ConfigKey::path() const { return path_of(block, key); }
-
-std::string ConfigKey::type() const { return member.store("{}"); }
-
-std::string ConfigKey::value() const { return member.show ? member.show() : ""; }
 
 const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view block,
                           std::string_view key) {
@@ -144,31 +125,6 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return nearest;
 }
 
-std::string config_keys_table() {
-  const auto cell = [](const std::string& json) { return json.empty() ? "–" : "`" + json + "`"; };
-  Config defaults;
-  std::string text, section = "none";
-  for (const ConfigKey& k : config_keys(defaults)) {
-    if (!k.member.store) break;
-    if (k.block != section)
-      text += str(text.empty() ? "### " : "\n### ", k.block.empty() ? "Top level" : cell(k.block),
-                  "\n\n| key | type | DeepSpeed's default | ours |\n|---|---|---|---|\n");
-    section = k.block;
-    text += str("| ", cell(k.key), " | ", k.type(), " | ", cell(k.deepspeed), " | ",
-                cell(k.value()), " |\n");
-  }
-  text += "\n### Keys without effect\n\n| keys | why |\n|---|---|\n";
-  std::string before;
-  for (const ConfigKey& k : keys_without_effect()) {
-    const std::string why =
-        (k.unused.refused ? " | refused: " : " | no effect: ") + k.unused.reason + " |\n";
-    text += why == before ? ", " : before + "| ";
-    text += cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
-    before = why;
-  }
-  return text + before;
-}
-
 std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
   Config config = loaded.config, defaults;
   const std::vector<ConfigKey> keys = config_keys(config), ours = config_keys(defaults);
@@ -177,16 +133,15 @@ std::vector<ConfigValue> effective_values(const LoadedConfig& loaded) {
   for (size_t i = 0; i < keys.size(); ++i) {
     const ConfigKey& key = keys[i];
     if (!key.member.show || key.unused.refused || key.block == off) continue;
-    const std::string path = key.path(), value = key.value(), default_value = ours[i].value();
-    const bool differ = !key.deepspeed.empty() && key.deepspeed != default_value,
-               theirs = differ && config.defaults == "deepspeed";
-    std::string origin = theirs ? "default: zerolab.defaults is \"deepspeed\"" : "default";
-    if (const auto given = loaded.origins.find(path); given != loaded.origins.end())
-      origin = given->second;
-    if (const auto automatic = loaded.automatic.find(path); automatic != loaded.automatic.end())
-      origin = str("auto in ", automatic->second, ": ", origin);
-    if (key.key == "enabled" && value == "false") off = key.block;
-    all.push_back({path, value, origin, default_value, key.deepspeed, differ});
+    ConfigValue v{key.path(), key.value(), "default", ours[i].value(), key.deepspeed};
+    v.differ = !v.deepspeed.empty() && v.deepspeed != v.ours;
+    if (v.differ && config.defaults == "deepspeed")
+      v.origin += ": zerolab.defaults is \"deepspeed\"";
+    if (loaded.origins.contains(v.key)) v.origin = loaded.origins.at(v.key);
+    if (loaded.automatic.contains(v.key))
+      v.origin = str("auto in ", loaded.automatic.at(v.key), ": ", v.origin);
+    if (key.key == "enabled" && v.value == "false") off = key.block;
+    all.push_back(v);
   }
   return all;
 }

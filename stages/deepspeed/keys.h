@@ -45,12 +45,11 @@ struct ConfigKey {
   // finding; "": false, or the key is absent.
   std::string always = "";
 
-  std::string path() const;   // "optimizer.params.lr"
-  std::string type() const;   // "a whole number of at least 1"
-  std::string value() const;  // the member's as JSON; "": none
+  std::string path() const { return path_of(block, key); }                // "optimizer.params.lr"
+  std::string value() const { return member.show ? member.show() : ""; }  // JSON; "": none
 };
 
-std::vector<ConfigKey> keys_without_effect();  // of any run
+void add_keys_without_effect(std::vector<ConfigKey>& all);  // of any run
 // All keys in the order of the documentation, then the blocks, which are keys of the object around
 // them: a name that is close to a block's is found as any other. Members are those of `config`,
 // which must outlive the rows.
@@ -58,13 +57,9 @@ std::vector<ConfigKey> config_keys(Config& config);
 // Null: unknown.
 const ConfigKey* find_key(const std::vector<ConfigKey>& keys, std::string_view block,
                           std::string_view key);
-// As Markdown: a table for each block, and one of the keys without effect.
-std::string config_keys_table();
 
 // The closest of `names`, at most two edits away, or else the first that begins with `name`; "" if
 // there is none.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names);
-
-std::string lower_case(std::string text);
 
 }  // namespace zl

@@ -1,7 +1,7 @@
 #include "stages/deepspeed/reading.h"
 
 #include <algorithm>
-#include <climits>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -19,19 +19,14 @@ constexpr std::string_view kLoose[] = {
     "",           "optimizer",      "scheduler",      "activation_checkpointing",
     "data_types", "torch_autocast", "data_efficiency"};
 
-// A key as a finding shows it: a long one is cut.
-std::string shown_key(const std::string& key) {
-  return key.size() <= 100 ? key : in_quotes(key, 60);
-}
-
 bool is_absent(const json& value) { return value.is_null() || value == "auto"; }
 
 // Whether a value of a key without effect asks for nothing: it is what zerolab always does, or
 // false, null, "auto", {}, or "enabled" is one of them.
 bool asks_for_nothing(const json& value, const std::string& always) {
-  if (!always.empty() && value.is_number()) return always == str(double(value));
-  if (!always.empty()) return always == lower_case(text_of(value.dump()));
-  return is_absent(value) || value == false || value == "false" || value == json::object() ||
+  const std::string asked = value.is_number() ? str(double(value)) : text_of(value.dump());
+  if (!always.empty()) return strcasecmp(always.c_str(), asked.c_str()) == 0;
+  return is_absent(value) || asked == "false" || value == json::object() ||
          (value.contains("enabled") && asks_for_nothing(value["enabled"], ""));
 }
 
@@ -41,8 +36,7 @@ json value_of_set(const std::string& text) try {
   Places unused;
   return json::parse(plain_json(text, "the value", unused));
 } catch (const InputError&) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin != text.npos && (text[begin] == '[' || text[begin] == '{')) throw;
+  if (text.find_first_of("[{") == std::min(text.find_first_not_of(" \t\r\n"), text.size())) throw;
   return json::parse(in_quotes(text, text.npos));
 }
 
@@ -85,20 +79,22 @@ struct Document {
                   describe(root.dump()));
     for (const std::string& assignment : s.sets) {
       const size_t equals = assignment.find('=');
-      const std::string key = assignment.substr(0, equals), where = "--set " + shown_key(key);
+      const std::string key = assignment.substr(0, equals),
+                        where = "--set " + (key.size() > kLongKey ? in_quotes(key) : key);
       try {
         require_input(equals != key.npos && ("." + key + ".").find("..") == key.npos,
                       "expected KEY=VALUE with a key such as zero_optimization.stage, not ",
                       in_quotes(assignment));
         set(key, where, value_of_set(assignment.substr(equals + 1)));
       } catch (const InputError& e) {
-        r.add_at(where, error, "", e.what());
+        r.loaded.findings.push_back({error, where, e.what(), ""});
       }
     }
     for (const auto& [flag, key, text, is_string] : s.flags) {
       const json was = at(key, flag);
       if (const std::string old = text_of(was.dump()); !is_absent(was) && old != text)
-        r.add_at(innermost(places, key), note, key, str(flag, " ", text, " replaces ", old), true);
+        r.loaded.findings.push_back(
+            {note, innermost(places, key), str(flag, " ", text, " replaces ", old), key, true});
       set(key, flag, is_string ? json::parse(in_quotes(text, text.npos)) : value_of_set(text));
     }
   }
@@ -121,7 +117,8 @@ struct Document {
     const std::string name = key.path(), where = innermost(places, path), before = key.value();
     const auto [at, is_new] = r.given.emplace(name, Reading::Given{value.dump(), where});
     if (!is_new)
-      return r.add_at(where, error, path, "is given under two names; leave one of the two out");
+      return r.loaded.findings.push_back(
+          {error, where, "is given under two names; leave one of the two out", path});
     if (is_absent(value)) r.loaded.automatic[name] = where;
     if (is_absent(value) || !key.member.store) return;
     const std::string expected = key.member.store(at->second.json), type = key.block + ".type";
@@ -149,7 +146,7 @@ struct Document {
       text += "; it belongs " +
               (home->block.empty() ? "at the top level" : "in \"" + home->block + "\"");
     if (block != "zerolab") text += ignored ? " (DeepSpeed ignores it)" : " (DeepSpeed refuses it)";
-    r.add_at(where, ignored && r.in_file(where) ? warning : error, path, text);
+    r.loaded.findings.push_back({ignored && r.in_file(where) ? warning : error, where, text, path});
   }
 };
 
@@ -160,20 +157,13 @@ void judge_unused(Reading& r) {
     const auto& [reason, refused] = key.unused;
     const Reading::Given* given = r.value(key.path());
     if (reason.empty() || !given) continue;
-    const bool honoured = key.member.store != nullptr;
-    if (honoured ? given->is_default && !refused
-                 : asks_for_nothing(json::parse(given->json), key.always))
-      continue;
-    r.add(refused ? error : note, key.path(), refused ? "" : "has no effect: ", reason);
+    if (key.member.store ? refused || !given->is_default
+                         : !asks_for_nothing(json::parse(given->json), key.always))
+      r.add(refused ? error : note, key.path(), refused ? "" : "has no effect: ", reason);
   }
 }
 
 }  // namespace
-
-void Reading::add_at(const std::string& where, Severity severity, const std::string& key,
-                     const std::string& text, bool of_flag) {
-  loaded.findings.push_back({severity, where, text, shown_key(key), of_flag});
-}
 
 Config Reading::as_run() const {
   Config run = config;
@@ -184,8 +174,7 @@ Config Reading::as_run() const {
 }
 
 const char* name(ConfigFinding::Severity severity) {
-  constexpr const char* names[] = {"note", "warning", "error"};
-  return names[int(severity)];
+  return severity == error ? "error" : severity == warning ? "warning" : "note";
 }
 
 std::string to_string(const ConfigFinding& finding) {
@@ -216,7 +205,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   apply_rules(reading);
   judge_unused(reading);
   std::ranges::stable_sort(loaded.findings, {}, [&](const ConfigFinding& f) {  // --set comes last
-    return reading.in_file(f.where) ? std::stol(f.where.substr(source.file.size() + 1)) : LONG_MAX;
+    return reading.in_file(f.where) ? std::stol(f.where.substr(source.file.size() + 1)) : INT64_MAX;
   });
   return loaded;
 }

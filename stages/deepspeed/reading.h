@@ -19,8 +19,6 @@ const auto& innermost(const auto& map, std::string path) {
 
 // One reading of all keys. Keys go by their first names, such as "optimizer.params.lr".
 struct Reading {
-  using Severity = ConfigFinding::Severity;
-
   // A key that is there and not null.
   struct Given {
     std::string json, where;
@@ -40,12 +38,10 @@ struct Reading {
 
   // A finding at the key; if that is absent, at the block. A key with an error counts as absent in
   // what follows.
-  void add(Severity severity, const std::string& name, const auto&... text) {
-    if (severity == Severity::error && has(name)) given.at(name).wrong = true;
-    add_at(innermost(given, name).where, severity, name, str(text...));
+  void add(ConfigFinding::Severity severity, const std::string& name, const auto&... text) {
+    if (severity == ConfigFinding::Severity::error && has(name)) given.at(name).wrong = true;
+    loaded.findings.push_back({severity, innermost(given, name).where, str(text...), name});
   }
-  void add_at(const std::string& where, Severity severity, const std::string& key,
-              const std::string& text, bool of_flag = false);
   // Whether this is a line of the file, not a --set or a flag.
   bool in_file(const std::string& where) const { return where.starts_with(source.file + ":"); }
   // `config explain` prints that the value of a key follows from others.

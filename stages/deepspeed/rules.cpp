@@ -3,6 +3,7 @@
 // runtime/zero/config.py).
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 
 #include "stages/deepspeed/reading.h"
@@ -23,64 +24,66 @@ void apply_batch(Reading& r) {
   for (const char* key : {kTrain, kMicro, kAccumulation})
     if (r.is_wrong(key)) return;  // arithmetic with it would only confuse
   Config& c = r.config;
-  const int64_t ranks = r.source.ranks;
-  int64_t &train = c.train_batch_size, unit = ranks;  // what is given makes multiples of the unit
-  const bool micro = r.value(kMicro), accumulation = r.value(kAccumulation);
-  const std::string over = str(ranks, ranks == 1 ? " rank" : " ranks");
-  std::string product = over;
+  const bool micro = r.value(kMicro), all = micro && r.value(kAccumulation);
+  const std::string ranks = str(r.source.ranks, r.source.ranks == 1 ? " rank" : " ranks");
+  std::string product = ranks;
+  int64_t &train = c.train_batch_size,
+          unit = r.source.ranks;  // what is given makes multiples of it
   for (const auto& [key, n] : {std::pair(kMicro, c.micro_batch), {kAccumulation, c.accumulation}})
     if (r.value(key)) unit *= n, product += str(" * ", n, " (", key, ")");
-  const bool all = micro && accumulation;
+  const int64_t below = train / unit * unit;
   if (train == 0) {
-    train = c.micro_batch * c.accumulation * ranks;
-    product = str(c.micro_batch, " * ", c.accumulation, " * ", over);
+    train = c.micro_batch * c.accumulation * r.source.ranks;
+    product = str(c.micro_batch, " * ", c.accumulation, " * ", ranks);
     r.derive(kTrain, product);
     if (!micro && !r.source.file.empty())
       r.add(r.is_auto(kTrain) || r.is_auto(kMicro) ? note : warning, kTrain, "this and ", kMicro,
             " are absent or \"auto\", and DeepSpeed needs one of them; zerolab takes ", product,
             " = ", train);
-  } else if (all && train != unit) {
-    r.add(error, kTrain, train, " is not ", product, " = ", unit, ". Use ", unit,
-          ", or leave one of them out");
-  } else if (train % unit != 0) {
-    const int64_t below = train / unit * unit;
-    r.add(error, kTrain, train, " is not a multiple of ", product,
-          unit == ranks ? "" : str(" = ", unit), ". Use ", below > 0 ? str(below, " or ") : "",
-          below + unit);
+  } else if (below != train || (all && train != unit)) {
+    r.add(error, kTrain, train, all ? " is not " : " is not a multiple of ", product,
+          product == ranks ? "" : str(" = ", unit), ". Use ",
+          !all && below > 0 ? str(below, " or ") : "", all ? unit : below + unit,
+          all ? ", or leave one of them out" : "");
   } else if (!micro) {
-    c.micro_batch = train / ranks / c.accumulation;
-    r.derive(kMicro, train, " / ", over, " / ", c.accumulation);
-  } else if (!accumulation) {
-    c.accumulation = train / c.micro_batch / ranks;
-    r.derive(kAccumulation, train, " / ", c.micro_batch, " / ", over);
+    c.micro_batch = train / unit;
+    r.derive(kMicro, train, " / ", ranks, " / ", c.accumulation);
+  } else if (!all) {
+    c.accumulation = train / unit;
+    r.derive(kAccumulation, train, " / ", c.micro_batch, " / ", ranks);
   }
 }
 
-void apply_optimizer(Reading& r) {
+// The types and what their parameters mean: of numbers, the optimizer, the schedule.
+void apply_types(Reading& r) {
   OptimizerConfig& o = r.config.optimizer;
-  const std::string torch = "optimizer.params.torch_adam", decay = "optimizer.params.weight_decay";
+  ScheduleConfig& s = r.config.schedule;
+  const std::string torch = "optimizer.params.torch_adam", decay = "optimizer.params.weight_decay",
+                    most = "scheduler.params.warmup_max_lr",
+                    total = "scheduler.params.total_num_steps",
+                    automatic = r.is_auto("bf16.enabled") ? "bf16.enabled" : "fp16.enabled";
+  if (r.is_on("fp16.enabled") && r.is_on("bf16.enabled"))
+    r.add(error, "bf16.enabled", "fp16 is enabled too; leave one of the two out");
+  if (r.is_auto(automatic) && r.config.precision == Dtype::f32 && !r.source.precision)
+    r.add(note, automatic, "is \"auto\": fp32 is taken; --precision chooses another type");
+  if (r.as_run().precision != Dtype::f16) r.config.loss_scale = {};
   const Reading::Given *block = r.value("optimizer"), *type = r.value("optimizer.type");
   if (block && r.in_file(block->where) && !r.has("optimizer.type"))
     r.add(note, "optimizer.type", "is absent: zerolab uses AdamW; DeepSpeed creates no optimizer");
-  if (!o.decoupled && (!type || lower_case(type->json) == "\"adamw\"")) {  // "Adam" means AdamW too
+  if (!o.decoupled && (!type || strcasecmp(type->json.c_str(), "\"AdamW\"") == 0)) {
     o.decoupled = true;
     r.add(warning, "optimizer.params.adam_w_mode",
           "false has no effect with the type AdamW, as in DeepSpeed: use \"Adam\"");
   }
   // torch.optim.AdamW has another default than torch.optim.Adam and DeepSpeed's own classes.
-  if (!r.is_on(torch) || !o.decoupled || r.value(decay) || r.is_auto(decay)) return;
-  o.weight_decay = 0.01;
-  r.loaded.origins[decay] = r.value(torch)->where + ": " + torch;
-}
-
-void apply_scheduler(Reading& r) {
-  ScheduleConfig& s = r.config.schedule;
-  const bool warmup = s.kind == ScheduleKind::warmup;
-  const std::string most = "scheduler.params.warmup_max_lr",
-                    total = "scheduler.params.total_num_steps";
+  if (r.is_on(torch) && o.decoupled && !r.value(decay) && !r.is_auto(decay)) {
+    o.weight_decay = 0.01;
+    r.loaded.origins[decay] = r.value(torch)->where + ": " + torch;
+  }
   if (r.has("scheduler") && !r.has("scheduler.type"))
     r.add(warning, "scheduler.type", "is absent: there is no schedule, as in DeepSpeed");
   if (s.kind == ScheduleKind::constant) return;
+  const bool warmup = s.kind == ScheduleKind::warmup;
   if (!warmup && r.is_auto(total)) {
     s.total_num_steps = r.config.steps;
     r.derive(total, "the run's steps");
@@ -89,41 +92,30 @@ void apply_scheduler(Reading& r) {
     r.add(error, total, "is required: the step at which the rate reaches its end");
   }
   if (r.value(most) || !(warmup || r.is_auto(most))) return;
-  s.warmup_max_lr = r.config.optimizer.lr;  // WarmupDecayLR's default is 0.001
+  s.warmup_max_lr = o.lr;  // WarmupDecayLR's default is 0.001
   r.derive(most, "the optimizer's rate");
-}
-
-void apply_precision(Reading& r) {
-  const char* automatic = r.is_auto("bf16.enabled") ? "bf16.enabled" : "fp16.enabled";
-  if (r.is_on("fp16.enabled") && r.is_on("bf16.enabled"))
-    r.add(error, "bf16.enabled", "fp16 is enabled too; leave one of the two out");
-  if (r.is_auto(automatic) && r.config.precision == Dtype::f32 && !r.source.precision)
-    r.add(note, automatic, "is \"auto\": fp32 is taken; --precision chooses another type");
-  if (r.as_run().precision != Dtype::f16) r.config.loss_scale = {};
 }
 
 const std::string kZero = "zero_optimization.";
 
-// A preset chooses the stage that it changes.
-void apply_preset(Reading& r) {
-  Config& c = r.config;
-  if (r.as_run().as != "deepspeed-3") c.persistence_threshold.reset();
-  const Preset* preset = find_preset(c.as);
-  if (preset == nullptr) return;
-  if (r.value(kZero + "stage") && c.stage != preset->parent)
-    r.add(error, kZero + "stage", "is ", stage_number(c.stage), ", but zerolab.as is \"", c.as,
-          "\", which is a stage ", stage_number(preset->parent), "; leave one of the two out");
-  c.stage = preset->parent;
-  if (!r.source.several_stages)
-    r.add(note, "zerolab.as", c.as, " is predicted, not run: 'zerolab compare' and 'zerolab plan' ",
-          "show what it keeps and sends; ", name(r.as_run().stage), " runs");
-}
-
-// Each key of ZeRO++ and HSDP makes stage 3 the variant of that name. A flag for the stage wins,
-// and where several stages run, the keys choose none.
-void apply_variants(Reading& r) {
+// A preset chooses the stage that it changes. Each key of ZeRO++ and HSDP makes stage 3 the variant
+// of that name. A flag for the stage wins, and where several stages run, the keys choose none.
+void apply_stage(Reading& r) {
   Config& c = r.config;
   const ConfigSource& s = r.source;
+  if (r.as_run().as != "deepspeed-3")
+    c.persistence_threshold = 0;
+  else if (!r.value(kZero + "stage3_param_persistence_threshold"))
+    c.persistence_threshold = 100'000;  // DeepSpeed's, with zerolab's other defaults too
+  if (const Preset* preset = find_preset(c.as)) {
+    if (r.value(kZero + "stage") && c.stage != preset->parent)
+      r.add(error, kZero + "stage", "is ", stage_number(c.stage), ", but zerolab.as is \"", c.as,
+            "\", which is a stage ", stage_number(preset->parent), "; leave one of the two out");
+    c.stage = preset->parent;
+    if (!s.several_stages)
+      r.add(note, "zerolab.as", c.as, " is predicted, not run: 'zerolab compare' and 'zerolab ",
+            "plan' show what it keeps and sends; ", name(r.as_run().stage), " runs");
+  }
   if (c.ranks_per_node == 1) c.ranks_per_node = 0;  // DeepSpeed's 1: off
   if (c.stage != StageKind::zero3 || !c.as.empty() || (s.stage && !s.several_stages)) return;
   const int64_t node = s.ranks_per_node > 0 ? s.ranks_per_node : c.ranks_per_node,
@@ -147,7 +139,8 @@ void apply_variants(Reading& r) {
   }
 }
 
-void apply_offload(Reading& r) {
+// What is kept elsewhere than on the device, or not at all.
+void apply_memory(Reading& r) {
   Config& c = r.config;
   const std::string old = kZero + "cpu_offload";  // the name that offload_optimizer had
   if (r.value(old) && r.has(kZero + "offload_optimizer")) {
@@ -161,17 +154,9 @@ void apply_offload(Reading& r) {
   if (c.offload_param != OffloadDevice::nvme) c.param_nvme_path.clear();
   if (c.nvme_path.empty()) c.nvme_path = c.param_nvme_path;
   c.swap.sub_group_size = std::max<int64_t>(c.swap.sub_group_size, 1);  // DeepSpeed takes 0
-}
-
-// Each key asks for activation checkpointing, so that it selects what zerolab calls "full".
-void apply_activations(Reading& r) {
-  Config& c = r.config;
-  const std::string key = "zerolab.recompute";
-  if ((!c.cpu_checkpointing && c.checkpoints == 0) || c.recompute == Recompute::full) return;
-  if (r.value(key))
-    r.add(error, key, "activation_checkpointing needs \"full\"; write that, or leave one out");
-  c.recompute = Recompute::full;
-  r.derive(key, "activation_checkpointing asks for it");
+  if (r.value("zerolab.recompute") || !(c.cpu_checkpointing || c.checkpoints > 0)) return;
+  c.recompute = Recompute::full;  // what DeepSpeed calls activation checkpointing
+  r.derive("zerolab.recompute", "activation_checkpointing asks for it");
 }
 
 }  // namespace
@@ -181,9 +166,10 @@ void apply_rules(Reading& r) {
     r.add(note, "zerolab.ordered",
           "false lets NCCL choose the order of sums, so stages agree except for rounding; "
           "ranks without NCCL still add in rank order");
-  for (const auto apply : {apply_batch, apply_optimizer, apply_scheduler, apply_precision,
-                           apply_preset, apply_variants, apply_offload, apply_activations})
-    apply(r);
+  apply_batch(r);
+  apply_types(r);
+  apply_stage(r);
+  apply_memory(r);
   // Absent and null mean DeepSpeed's default: true in stage 3 and false elsewhere.
   if (r.config.defaults == "deepspeed" && !r.value(kZero + "overlap_comm"))
     r.config.overlap.overlap_comm = shards_parameter(r.as_run().stage);

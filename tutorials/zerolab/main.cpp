@@ -79,6 +79,19 @@ class Help : public CLI::Formatter {
   mutable bool all_ = false, shortened_ = false;
 };
 
+// "--lr" is no flag, but a setting: "; did you mean '--set optimizer.params.lr=VALUE'?", or "".
+std::string did_you_mean_setting(std::string flag) {
+  Config config;
+  std::ranges::replace(flag, '-', '_');
+  const std::string name = flag.substr(flag.find_first_not_of('_') % flag.size());
+  for (const bool exact : {true, false})
+    for (const ConfigKey& key : config_keys(config))
+      if (key.member.store && key.member.store("{}") != "" &&  // no block
+          (exact ? key.key == name : name.size() > 4 && key.key.ends_with(name)))
+        return "; did you mean '--set " + key.path() + "=VALUE'?";
+  return "";
+}
+
 // Why CLI11 refused a command line, in one sentence.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = chosen(app);
@@ -88,7 +101,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string sentence = sentence_of(app, error.what());
   const bool may_be_setting = word.starts_with("--") && sentence.ends_with("'" + word + "'") &&
                               command.get_option_no_throw("--set") != nullptr;
-  return sentence + (may_be_setting ? "; 'zerolab config explain' lists what --set takes" : "");
+  return sentence + (may_be_setting ? did_you_mean_setting(word) : "");
 }
 
 int say(int code, const std::string& sentence) { return cli::say(sentence), code; }

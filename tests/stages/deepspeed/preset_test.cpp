@@ -30,10 +30,10 @@ TEST_CASE("the persistence threshold is of deepspeed-3 alone", "[stages]") {
     return of(as, zero).config.persistence_threshold;
   };
   const std::string three = R"("as": "deepspeed-3")";
-  CHECK(threshold(three, "") == std::nullopt);
+  CHECK(threshold(three, "") == 100'000);  // DeepSpeed's own
   CHECK(threshold(three, R"("stage3_param_persistence_threshold": 0)") == 0);
   CHECK(threshold(three, R"("param_persistence_threshold": 7)") == 7);
-  CHECK(threshold("", R"("stage": 3, "param_persistence_threshold": 7)") == std::nullopt);
+  CHECK(threshold("", R"("stage": 3, "param_persistence_threshold": 7)") == 0);
   for (const ConfigValue& v :
        effective_values(of(three, R"("stage3_param_persistence_threshold": 5000)")))
     if (v.key == "zero_optimization.stage3_param_persistence_threshold") CHECK(v.value == "5000");

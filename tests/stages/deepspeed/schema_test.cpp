@@ -35,6 +35,9 @@ std::vector<std::string> company(const std::string& path) {
   return sets;
 }
 
+// "a whole number of at least 1": no honoured value is an object.
+std::string type_of(const ConfigKey& key) { return key.member.store("{}"); }
+
 zl::LoadedConfig load_with(const ConfigKey& key, const std::string& value) {
   auto sets = company(key.path());
   if (key.member.store && key.unused.reason.find("stage 3") != std::string::npos)
@@ -61,10 +64,10 @@ bool is_honoured(const ConfigKey& key) {
   return key.member.show || key.key == "cpu_offload" || key.key == "torch_adam";
 }
 bool is_whole(const ConfigKey& key) {
-  return key.member.store && key.type().starts_with("a whole number");
+  return key.member.store && type_of(key).starts_with("a whole number");
 }
 bool is_number(const ConfigKey& key) {
-  return is_whole(key) || (key.member.store && key.type().find("a number") != std::string::npos);
+  return is_whole(key) || (key.member.store && type_of(key).find("a number") != std::string::npos);
 }
 
 // Whether a value has a wrong type by the schema, written independently of the reader.
@@ -72,7 +75,7 @@ bool plainly_wrong(const ConfigKey& key, const std::string& v) {
   const bool object = v[0] == '{', array = v[0] == '[', text = v[0] == '"',
              absent = v == "null" || v == "\"auto\"", boolean = v == "true" || v == "false";
   if (absent || !is_honoured(key)) return false;
-  const std::string type = key.type();
+  const std::string type = type_of(key);
   if (type == "true or false") return !boolean && v != "\"true\"";
   if (is_number(key)) return boolean || object || array || text;
   if (type.starts_with("a string")) return !text;
@@ -128,7 +131,7 @@ TEST_CASE("a number is never NaN, infinite, a boolean, or negative where that ha
       CAPTURE(key.path(), value);
       CHECK(found(load_with(key, value), key));
     }
-    const std::string type = key.type();
+    const std::string type = type_of(key);
     const auto says = [&](const char* part) { return type.find(part) != std::string::npos; };
     if (says(" least 0") || says(" least 1") || says(" from 0") || says(" from 1 "))
       CHECK(found(load_with(key, "-3"), key));
@@ -155,9 +158,9 @@ TEST_CASE("a good value of an honoured number has no finding", "[stages]") {
     if (!is_number(key)) continue;
     CAPTURE(key.path());
     const bool total = key.path().ends_with("total_num_steps");
-    CHECK_FALSE(found(load_with(key, total                           ? "1e4"
-                                     : key.type().ends_with(" to 3") ? "3"
-                                                                     : "4"),
+    CHECK_FALSE(found(load_with(key, total                             ? "1e4"
+                                     : type_of(key).ends_with(" to 3") ? "3"
+                                                                       : "4"),
                       key));
   }
 }
@@ -189,7 +192,8 @@ TEST_CASE("a number in quotes is none, and \"true\" is true", "[stages]") {
 
 TEST_CASE("every key is honoured, or its value describes what zerolab does, or it has a finding",
           "[stages]") {
-  for (const ConfigKey& key : zl::keys_without_effect()) {
+  for (const ConfigKey& key : keys()) {
+    if (key.member.store) continue;
     CAPTURE(key.path(), key.unused.reason);
     CHECK(!key.unused.reason.empty());
     const std::string always = key.always == "mean" ? "\"mean\""
@@ -276,28 +280,45 @@ TEST_CASE(
   // ZEROLAB_RECORD_TEXTS=1 prints them again, and keeps the page's sentence about each key.
   const std::string file = ZEROLAB_SOURCE_DIR "/tutorials/reference/configuration.md";
   std::ifstream in(file);
-  const std::string begin = "<!-- zerolab config explain --keys -->\n\n",
+  const std::string begin = "<!-- printed by a test -->\n\n",
                     page{std::istreambuf_iterator<char>(in), {}};
   const size_t at = page.find(begin) + begin.size();
   REQUIRE(at > begin.size());
-  const auto each_row = [](const std::string& text, const auto& use) {
-    std::string heading;
-    std::istringstream rows(text);
-    for (std::string row; std::getline(rows, row);) {
-      if (row.starts_with("###")) heading = row;
-      use(heading + row.substr(0, row.find('|', 1)), row, std::ranges::count(row, '|'));
-    }
-  };
   std::map<std::string, std::string> sentences;  // the last of five cells
-  each_row(page.substr(at), [&](const std::string& key, const std::string& row, auto bars) {
-    if (bars == 6) sentences[key] = row.substr(row.rfind('|', row.size() - 2) + 1);
-  });
-  std::string expected;
-  each_row(zl::config_keys_table(), [&](const std::string& key, const std::string& row, auto bars) {
-    CAPTURE(row);
-    CHECK(sentences.contains(key) == (bars == 5));
-    expected += row + (bars == 5 ? sentences[key] : "") + "\n";
-  });
+  std::istringstream rows(page.substr(at));
+  std::string section, expected, before;
+  for (std::string row; std::getline(rows, row);) {
+    if (row.starts_with("###")) section = row;
+    if (std::ranges::count(row, '|') == 6)
+      sentences[section + row.substr(0, row.find('|', 1))] =
+          row.substr(row.rfind('|', row.size() - 2) + 1);
+  }
+  const auto cell = [](const std::string& json) { return json.empty() ? "–" : "`" + json + "`"; };
+  section = "";
+  for (const ConfigKey& k : keys()) {
+    if (!k.member.store) break;
+    const std::string heading = "### " + (k.block.empty() ? "Top level" : cell(k.block)),
+                      key = "| " + cell(k.key) + " ";
+    if (heading != section)
+      expected += zl::str(section.empty() ? "" : "\n", heading,
+                          "\n\n| key | type | DeepSpeed's default | ours | meaning |\n"
+                          "|---|---|---|---|---|\n");
+    section = heading;
+    CAPTURE(heading, key);
+    CHECK(sentences.contains(heading + key));
+    expected += zl::str(key, "| ", type_of(k), " | ", cell(k.deepspeed), " | ", cell(k.value()),
+                        " |", sentences[heading + key], "\n");
+  }
+  expected += "\n### Keys without effect\n\n| keys | why |\n|---|---|\n";
+  for (const ConfigKey& k : keys()) {
+    if (k.member.store) continue;
+    const std::string why =
+        (k.unused.refused ? " | refused: " : " | no effect: ") + k.unused.reason + " |\n";
+    expected += (why == before ? ", " : before + "| ") +
+                cell(k.path() + (k.always.empty() ? "" : "=" + k.always));
+    before = why;
+  }
+  expected += before;
   if (std::getenv("ZEROLAB_RECORD_TEXTS")) std::ofstream(file) << page.substr(0, at) << expected;
   CHECK((std::getenv("ZEROLAB_RECORD_TEXTS") || page.substr(at) == expected));
   CHECK(expected.find("| `reduce_bucket_size` | a whole number of at least 1 | `500000000` |") !=

@@ -204,7 +204,7 @@ void deepspeed_3(Planner& p) {
     large.push_back(0);
     for (const Parameter* parameter : unit.parameters) {
       const int64_t n = parameter->numel(), padded = round_up(n, p.ranks);
-      const bool small = n <= p.config.persistence_threshold.value_or(100'000);
+      const bool small = n <= p.config.persistence_threshold;
       sum += padded;
       if (small) p.call({"all_gather", Purpose::parameter, padded}, "small");
       large.back() += small ? 0 : padded;

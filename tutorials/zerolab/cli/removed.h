@@ -16,6 +16,7 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"--kills", "kill a run while it saves, as the chapter of lesson 13 says"},
     {"--memory-snapshot", "use 'train --trace FILE', whose timeline shows each rank's memory"},
     {"compare --trace", "use 'zerolab train --stage STAGE --trace FILE'"},
+    {"config explain --keys", "tutorials/reference/configuration.md has every key"},
     {"config init", "copy the file of tutorials/reference/configuration.md"},
     {"plan --buffers", "use '--stages deepspeed-2', whose formulas count its bucket"},
     {"plan --estimate", "the plan itself has the bytes that a run takes"},

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "stages/deepspeed/keys.h"
 #include "tutorials/zerolab/cli/document.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/options.h"
@@ -41,7 +40,7 @@ Examples:
 Exit codes: 0 fine, 2 the settings have errors)";
 
 struct ConfigOptions : ConfigSource {
-  bool strict = false, json = false, keys = false;
+  bool strict = false, json = false;
 };
 
 // Settings that cannot be read have one finding, from the error "FILE:LINE: …" or "FILE …".
@@ -97,7 +96,6 @@ int check(const ConfigOptions& options) {
 }
 
 int explain(const ConfigOptions& options) {
-  if (options.keys) return std::fputs(config_keys_table().c_str(), stdout), kFine;
   const LoadedConfig loaded = load(options);
   for (const ConfigFinding& f : loaded.findings) std::fprintf(stderr, "%s\n", to_string(f).c_str());
   Json document = document_of("config explain", options, loaded.findings);
@@ -149,7 +147,6 @@ void add_config(CLI::App& app, Invocation& invocation) {
   Flags more(config, invocation, "explain", "print every setting with its value and origin",
              [] { return explain(explained); });
   add_common(more, explained, "a DeepSpeed JSON file (default: none)");
-  more.toggle("--keys", "print only the table of all known keys, as Markdown", explained.keys);
   more.footer(kExplainFooter);
 }
 

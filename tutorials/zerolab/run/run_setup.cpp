@@ -210,7 +210,7 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
                {"--n-embd", options.n_embd, &GptConfig::width},
                {"--block-size", options.block_size, &GptConfig::block_size},
                {"--vocab-size", options.vocab_size, &GptConfig::vocab}};
-  const std::string name = loaded.config.model.value_or("small");
+  const std::string name = loaded.config.model;
   const GptConfig named = named_gpt(name);
   ModelChoice choice{.model = named, .name = name};
   const bool of_file = !options.init_from.empty();
@@ -223,7 +223,7 @@ ModelChoice choose_model(const RunOptions& options, const LoadedConfig& loaded) 
     const int64_t size = choice.model.*member, wanted = given.value_or(named.*member);
     if (!of_file && wanted != size)
       choice.model.*member = wanted, choice.name = name + ", changed by flags";
-    if (!of_file || (!given && !loaded.config.model)) continue;
+    if (!of_file || (!given && !loaded.origins.contains("zerolab.model"))) continue;
     const bool shorter = given && member == &GptConfig::block_size;
     require_input(
         shorter ? wanted <= size : wanted == size,
