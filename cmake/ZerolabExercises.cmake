@@ -2,15 +2,15 @@
 # Catch2 cases are the checks; that starts the student's program, which is their object file and one archive,
 # libexercise_NN_name.a. What zerolab-exercise needs to know is written to exercises/exercises.json.
 # In tutorials/exercises/NN_name checks.cpp judges, measure.cpp measures, and *_case.h belongs to both. 05 to 07 share
-# the folder stages: check*.cpp judge, course_training.cpp belongs to both, all others measure.
+# the folder stages.
 set(folder "${PROJECT_SOURCE_DIR}/tutorials/exercises")
 set(ZEROLAB_EXERCISES_FOLDER "${PROJECT_BINARY_DIR}/exercises")
 file(GLOB exercises RELATIVE "${folder}" CONFIGURE_DEPENDS "${folder}/[0-9][0-9]_*")
 
 # --- the side that measures ---------------------------------------------------------------------------
 
-add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp" "${folder}/judge/record.cpp")
-add_library(zerolab_exercise_stages OBJECT "${folder}/stages/measure.cpp" "${folder}/stages/course_training.cpp"
+add_library(zerolab_exercise_child OBJECT "${folder}/judge/program_main.cpp")
+add_library(zerolab_exercise_stages OBJECT "${folder}/stages/measure.cpp"
   tutorials/lesson/picture.cpp tutorials/lesson/stepper.cpp tutorials/terminal/terminal.cpp   # these for --step
   tutorials/recording/recording.cpp tutorials/recording/stage_reader.cpp)
 foreach(part zerolab_exercise_child zerolab_exercise_stages)
@@ -66,7 +66,7 @@ target_compile_options(zerolab_grader PRIVATE ${of_programs})
 target_link_libraries(zerolab_grader PRIVATE zerolab::zerolab zerolab_flags nlohmann_json::nlohmann_json)
 
 file(GLOB checks CONFIGURE_DEPENDS "${folder}/[0-9]*/check*.cpp")   # they use one name for different things
-file(GLOB judging CONFIGURE_DEPENDS "${folder}/stages/c*.cpp" "${folder}/judge/[jnr]*.cpp" "${folder}/grader/child_process.cpp")
+file(GLOB judging CONFIGURE_DEPENDS "${folder}/stages/c*.cpp" "${folder}/judge/[jn]*.cpp" "${folder}/grader/child_process.cpp")
 if(TARGET Catch2::Catch2)
   add_executable(zerolab_judge EXCLUDE_FROM_ALL ${checks} ${judging})
   set_target_properties(zerolab_judge PROPERTIES OUTPUT_NAME zerolab-judge UNITY_BUILD ON UNITY_BUILD_MODE GROUP)

@@ -15,7 +15,7 @@
 #include "stages/train/trainer.h"
 #include "tests/exercises/grading.h"
 #include "tests/zerolab/process.h"
-#include "tutorials/exercises/judge/record.h"
+#include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises {
 namespace {
@@ -139,10 +139,10 @@ TEST_CASE("a file that does not compile or link is refused with the first errors
                              "(void)p[eps > 1];"))
                  .refused,
              ContainsSubstring("a constant or a template is too large"));
-  CHECK_THAT(graded(solution("",
-                             "#include \"tutorials/exercises/judge/record.h\"\n"
-                             "namespace zl::exercises {\n"
-                             "std::string encode(const Record&) { return {}; }\n}\n"))
+  CHECK_THAT(graded(solution("", R"(#include "tutorials/exercises/judge/measure.h"
+      namespace zl::exercises {
+      Record run_on_ranks(int, const std::function<void(Communicator&, Record&)>&) { return {}; }
+      })"))
                  .refused,
              ContainsSubstring("unnamed namespace"));
   const Grade warned = graded(solution("int unused;"));

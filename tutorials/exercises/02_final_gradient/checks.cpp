@@ -16,15 +16,10 @@ struct Final {
   int step = 0, parameter = 0, event = -1;  // event: at which the gradient is final
   Values sum, in_last, last;  // of contributions: all, of the last micro-batch, the last one
   int uses = 0, checkpointed = 0, contributions = 0;  // in the last micro-batch
-  bool evaluated = false;                             // it has uses of evaluation
-  bool used = false;                                  // in any micro-batch
-  bool left_open = false;  // a use of an earlier micro-batch did not contribute
 
   int calls = 0, call = 0, called = 0;  // of ready(): how many, which is the first, its event
-  int come = 0;              // contributions to the parameter in that micro-batch, until this call
-  bool before_last = false;  // called before the last micro-batch
-  bool all_at_end = false;   // ready() is called at the end of backward only
-  Values got, after, with_before;  // at ready(), after the step, sum + after the step before
+  bool before_last = false;             // called before the last micro-batch
+  Values got, after, with_before;       // at ready(), after the step, sum + after the step before
   Is is = Is::right;
 };
 
@@ -40,22 +35,18 @@ std::vector<Final> finals(const Script& script) {
     if (event.kind == Kind::use) {
       f.uses += event.use == Use::recorded || event.use == Use::checkpointed;
       f.checkpointed += event.use == Use::checkpointed;
-      f.evaluated = f.evaluated || event.use == Use::evaluation;
     } else if (event.kind == Kind::contribution) {
       f.last.assign(event.values.begin(), event.values.end());
       if (f.contributions == 0) f.in_last.assign(f.last.size(), 0);
       for (size_t i = 0; i < f.last.size(); ++i) f.sum[i] += f.last[i], f.in_last[i] += f.last[i];
       if (++f.contributions == f.uses && event.last) f.event = int(at);
     }
-    if (event.kind != Kind::end_backward) continue;
     for (Final& one : now) {
-      one.used = one.used || one.uses > 0;
-      if (one.event < 0 && event.last) one.event = int(at);
-      if (event.last) continue;
-      one.left_open = one.left_open || one.uses > one.contributions;
-      one.uses = one.checkpointed = one.contributions = 0;
+      if (event.kind != Kind::end_backward) break;
+      if (!event.last) one.uses = one.checkpointed = one.contributions = 0;
+      if (event.last && one.event < 0) one.event = int(at);
+      if (event.last) all.push_back(one);
     }
-    if (event.last) all.insert(all.end(), now.begin(), now.end());
   }
   std::ranges::stable_sort(all, {}, &Final::event);
   return all;
@@ -63,23 +54,19 @@ std::vector<Final> finals(const Script& script) {
 
 void put_observed(const Record& seen, const Script& script, std::vector<Final>& all) {
   const std::vector<ReadyCall> calls = seen.rows<ReadyCall>("calls");
-  const bool overlaps = std::ranges::any_of(calls, [&](const ReadyCall& call) {
-    return script.events[size_t(call.event)].kind == Kind::contribution;
-  });
   for (int i = 0; i < int(all.size()); ++i) {
     Final& f = all[size_t(i)];
     const auto list = [&](const char* what, int step) {
       const std::string name = str(what, " ", step, " ", f.parameter);
       return seen.numbers.contains(name) ? seen.list(name) : Values();
     };
-    const Values before = list("after", f.step - 1);
     for (int k = int(calls.size()); k-- > 0;)
-      if (const auto& [step, p, event, come] = calls[size_t(k)]; step == f.step && p == f.parameter)
-        ++f.calls, f.call = k, f.called = event, f.come = come;
+      if (const auto& [step, p, event] = calls[size_t(k)]; step == f.step && p == f.parameter)
+        ++f.calls, f.call = k, f.called = event;
     f.before_last = !script.events[size_t(f.called)].last;
-    f.all_at_end = !overlaps;
     f.got = list("ready", f.step), f.after = list("after", f.step), f.with_before = f.sum;
-    for (size_t k = 0; k < before.size(); ++k) f.with_before.at(k) += before[k];
+    for (size_t k = 0; const double before : list("after", f.step - 1))
+      f.with_before.at(k++) += before;
     f.is = !list("shared", f.step).empty() ? Is::shared
            : f.calls == 0                  ? Is::never
            : f.called < f.event            ? Is::early
@@ -94,6 +81,7 @@ void put_observed(const Record& seen, const Script& script, std::vector<Final>& 
 
 // The first row counts that all gradients of its kind fit; nullptr: they do.
 using F = const Final&;
+bool in(const char* check) { return options().is(check); }
 const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
     {Is::shared, nullptr,
      "a gradient shares the memory of a contribution, which is used again: use kernel::copy"},
@@ -101,18 +89,18 @@ const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
      "ready() is called in every micro-batch: before the last one the gradient is not final"},
     {Is::early, [](F f) { return f.before_last; },
      "ready() is called in the first micro-batch: later ones still add to the gradient"},
-    {Is::late, [](F f) { return f.uses == f.checkpointed && f.uses > 0 && !f.all_at_end; },
+    {Is::late, [](F f) { return f.uses == f.checkpointed && f.uses > 0; },
      "checkpointed uses are not counted: backward runs them again, and then they contribute"},
-    {Is::early, [](F f) { return f.come > 0 && f.checkpointed > 0; },
+    {Is::early, [](F f) { return f.checkpointed > 0; },
      "a checkpointed use is counted only when it runs again: until then another use seems last"},
-    {Is::early, [](F f) { return f.come == 1; },
+    {Is::early, [](F) { return in("tied weights"); },
      "ready() is called with the first contribution: there is one for each use of a parameter"},
     {Is::early, nullptr, "ready() is called too early: the gradient is not final yet"},
-    {Is::late, [](F f) { return f.all_at_end && f.evaluated; },
+    {Is::late, [](F) { return in("evaluation in between"); },
      "uses of evaluation are counted: no backward pass follows, so they never contribute"},
-    {Is::late, [](F f) { return f.all_at_end; },
+    {Is::late, [](F) { return in("each parameter used once"); },
      "every gradient is ready at the end of backward only: no reduction overlaps with backward"},
-    {Is::late, [](F f) { return f.left_open; },
+    {Is::late, [](F) { return in("a branch without a gradient"); },
      "a use without a contribution is still expected in the next micro-batch: begin with 0"},
     {Is::late, [](F f) { return f.checkpointed > 0; },
      "a checkpointed use is counted twice, when it runs and runs again: it contributes once"},
@@ -120,7 +108,7 @@ const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
      "ready() is called too late: the reduction could have run during the rest of backward"},
     {Is::never, [](F f) { return f.step > 0; },
      "what was ready in one step is taken for ready in the next: begin_step() must forget it"},
-    {Is::never, [](F f) { return !f.used; },
+    {Is::never, [](F) { return in("unused parameters"); },
      "a parameter that no micro-batch uses is never ready: a rank that uses it would wait"},
     {Is::never, [](F f) { return f.uses == 0; },
      "a parameter that only earlier micro-batches use is never ready: its gradient is lost"},
@@ -145,18 +133,21 @@ const std::tuple<Is, bool (*)(F), const char*> kMeanings[] = {
      "a gradient changes after ready(): its reduction may have read it before, or not yet"}};
 
 std::string details(const Script& script, const Final& f) {
-  // `come`: contributions until then.
-  const auto when = [&](int event, int come) {
+  const auto when = [&](int at) {
     static const char* const kKinds[] = {"begin_step()", "a use", "begin_backward()",
                                          "its contribution", "the end of backward"};
-    const Event& e = script.events[size_t(event)];
-    return str(kKinds[size_t(e.kind)], e.kind == Kind::contribution ? str(" ", come) : "",
+    const Event& e = script.events[size_t(at)];
+    int number = 0;  // of a contribution, in this micro-batch
+    for (; at >= 0 && script.events[size_t(at)].micro_batch == e.micro_batch; --at)
+      number += script.events[size_t(at)].kind == e.kind &&
+                script.events[size_t(at)].parameter == f.parameter;
+    return str(kKinds[size_t(e.kind)], e.kind == Kind::contribution ? str(" ", number) : "",
                " of micro-batch ", e.micro_batch + 1);
   };
-  std::string text = str(
-      "step ", f.step + 1, ": the gradient of parameter ", f.parameter, " is final at ",
-      when(f.event, f.uses), "; ready(", f.parameter, ") is ",
-      f.calls == 0 ? "never called" : str("call ", f.call + 1, ", at ", when(f.called, f.come)));
+  std::string text =
+      str("step ", f.step + 1, ": the gradient of parameter ", f.parameter, " is final at ",
+          when(f.event), "; ready(", f.parameter, ") is ",
+          f.calls == 0 ? "never called" : str("call ", f.call + 1, ", at ", when(f.called)));
   const Values& is = f.is == Is::wrong ? f.got : f.after;
   size_t k = 0;
   while (f.is >= Is::wrong && is.at(k) == f.sum[k]) ++k;

@@ -24,7 +24,6 @@ Record measure(const CheckOptions& options) {
       Tensor::empty(memory, MemoryUse::activation, {*std::ranges::max_element(script.sizes)});
   Record record;
   int at = -1, step = 0;
-  std::vector<int> come(script.sizes.size());
   std::vector<ReadyCall> calls;
   const auto put_gradient = [&](const char* what, int p) {
     record.put(str(what, " ", step, " ", p), kernel::download_floats(gradients.of[size_t(p)]));
@@ -32,7 +31,7 @@ Record measure(const CheckOptions& options) {
   gradients.ready = [&](int p) {
     require(at >= 0, "ready() is called before the first event");
     require(p >= 0 && p < parameters, "ready(", p, "): the parameters are 0 to ", parameters - 1);
-    calls.push_back({step, p, at, come[size_t(p)]});
+    calls.push_back({step, p, at});
     put_gradient("ready", p);
   };
   const std::unique_ptr<GradientObserver> observer = observe(gradients);
@@ -41,13 +40,11 @@ Record measure(const CheckOptions& options) {
     ++at, step = event.step;
     if (event.kind == Kind::begin_step) observer->begin_step();
     if (event.kind == Kind::use) observer->use(event.parameter, event.use);
-    if (event.kind == Kind::begin_backward) come.assign(script.sizes.size(), 0);
     if (event.kind == Kind::begin_backward) observer->begin_backward(event.last);
     if (event.kind == Kind::end_backward) observer->end_backward();
     if (event.kind == Kind::contribution) {
       const Tensor part = contribution.slice(0, {int64_t(event.values.size())});
       kernel::upload_floats(event.values, part);
-      ++come[size_t(event.parameter)];
       observer->contribution(event.parameter, part);
       kernel::fill(NAN, contribution);  // as if another op used the memory
     }

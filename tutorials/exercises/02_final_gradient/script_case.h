@@ -11,9 +11,9 @@
 
 namespace zl::exercises::final_gradient_checks {
 
-// A call of ready(): its event, and how many contributions have come in this micro-batch.
+// A call of ready().
 struct ReadyCall {
-  int step = 0, parameter = 0, event = 0, come = 0;
+  int step = 0, parameter = 0, event = 0;
 };
 
 enum class Kind { begin_step, use, begin_backward, contribution, end_backward };

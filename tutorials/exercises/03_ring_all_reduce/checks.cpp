@@ -21,14 +21,13 @@ void check_neighbours(const Ring& ring, const std::string& why) {
   bool through_0 = N > 2, reversed = true;
   std::string wrong;
   for (int r = 0; r < N; ++r)
-    for (const bool sends : {true, false})
-      for (const double peer : ring.seen.of(sends ? "sends" : "receives", r)) {
-        const int turn = ((sends ? int(peer) - r : r - int(peer)) + N) % N;  // 1: around the ring
+    for (const char* what : {"sends to", "receives from"})
+      for (const double peer : ring.seen.of(what, r)) {
+        const int turn = (*what == 's' ? int(peer) - r : r - int(peer)) + N;  // N + 1: around
         through_0 = through_0 && (r == 0 || peer == 0);
-        reversed = reversed && turn == N - 1;
-        if (turn != 1 % N && wrong.empty())
-          wrong = str("rank ", r, sends ? " sends to rank " : " receives from rank ", peer, " of ",
-                      N, "\n", why);
+        reversed = reversed && turn % N == N - 1;
+        if (turn % N != 1 % N && wrong.empty())
+          wrong = str("rank ", r, " ", what, " rank ", peer, " of ", N, "\n", why);
       }
   if (wrong.empty()) return;
   fail(through_0  ? "all values go through rank 0, which sends (N - 1) n values; in a ring a rank "
@@ -58,57 +57,46 @@ void check_communication(const Ring& ring) {
     if (why.find(text) != why.npos) fail(ring.where + meaning, why);
 }
 
-// What the digits of wrong results say: how often each rank's values are in each element. Empty if
-// they say nothing.
-std::string meaning_of_digits(const std::vector<Values>& results, const std::vector<float>& of_0) {
-  const size_t N = results.size();
-  bool has_own = true, single = true, one_right = true, twice = false;
-  for (size_t i = 0; i < of_0.size(); ++i) {
-    size_t right = 0;
-    for (size_t r = 0; r < N; ++r) {
-      double rest = results[r][i] / double(of_0[i]), total = 0;
-      if (!(rest >= 0 && rest == std::floor(rest))) return "";
-      size_t ones = 0;
-      for (size_t s = 0; s < N; ++s, rest = std::floor(rest / ring_checks::kBase)) {
-        const double times = std::fmod(rest, ring_checks::kBase);
-        total += times, ones += times == 1;
-        twice = twice || times > 1;
-        has_own = has_own && (s != r || times == 1);
-      }
-      single = single && total == 1;
-      right += ones == N;
-    }
-    one_right = one_right && right == 1;
-  }
-  return one_right && has_own
-             ? "each rank has the sum in one chunk only: the second half, which sends the sums "
-               "around, is missing or does not store what arrives"
-         : single ? "every chunk holds the values of one rank: what arrives in the first half must "
-                    "be added to the chunk, and each step must send what the step before changed"
-         : twice  ? "values of a rank are counted more than once: in the second half what arrives "
-                    "must replace a chunk, not be added"
-                  : "values of a rank are missing: a chunk was sent on before they were added to "
-                    "it, or another chunk than the one that was just reduced";
-}
-
-std::string meaning_of_sums(const std::vector<Values>& results, const Values& sum,
-                            const std::vector<float>& of_0) {
+// What wrong results are made of: whole sums, values of one rank, or several times too much. Empty
+// if they say nothing.
+std::string meaning_of_sums(const Ring& ring, const std::vector<Values>& results,
+                            const Values& sum) {
   const size_t whole = sum.size() / results.size() * results.size();
-  const bool only_rest = whole > 0 && std::ranges::all_of(results, [&](const Values& is) {
-                           return std::equal(is.begin(), is.begin() + int64_t(whole), sum.begin());
-                         });
-  if (only_rest)
+  if (whole > 0 && std::ranges::all_of(results, [&](const Values& is) {
+        return std::equal(is.begin(), is.begin() + int64_t(whole), sum.begin());
+      }))
     return str("only what follows the first ", whole, " elements is wrong: n / N is rounded down, ",
                "and what is left over is in no chunk");
   if (std::ranges::count(results, sum) == 1)
     return str("only rank ", std::ranges::find(results, sum) - results.begin(),
                " has the sum; every rank must have it at the end");
-  return meaning_of_digits(results, of_0);
+  bool one_sum = true, single = true, more = false, multiples = true;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    int sums = 0;
+    for (const Values& result : results) {
+      const double is = result[i];
+      sums += is == sum[i];
+      single = single && std::ranges::any_of(ring.c.values, [=](auto& v) { return v[i] == is; });
+      more = more || std::abs(is) > std::abs(sum[i]);
+      multiples = multiples && std::fmod(is, ring.c.values[0][i]) == 0;
+    }
+    one_sum = one_sum && sums == 1;
+  }
+  return one_sum && !more
+             ? "each rank has the sum in one chunk only: the second half, which sends the sums "
+               "around, is missing or does not store what arrives"
+         : single ? "every chunk holds the values of one rank: what arrives in the first half must "
+                    "be added to the chunk, and each step must send what the step before changed"
+         : !multiples ? ""
+         : more ? "values of a rank are counted more than once: in the second half what arrives "
+                  "must replace a chunk, not be added"
+                : "values of a rank are missing: a chunk was sent on before they were added to "
+                  "it, or another chunk than the one that was just reduced";
 }
 
 void check_sums(const Ring& ring) {
   check_communication(ring);
-  if (ring.N == 1 && !ring.seen.of("sends", 0).empty())
+  if (ring.N == 1 && !ring.seen.of("sends to", 0).empty())
     fail("one rank sends messages to itself: with N = 1 there is nothing to send");
   Values sum(size_t(ring.c.n()));
   std::vector<Values> results;
@@ -117,7 +105,7 @@ void check_sums(const Ring& ring) {
     results.push_back(ring.seen.of("result", r));
   }
   const char* second = ring_checks::is_second_call(options()) ? "in the second call, " : "";
-  const std::string meaning = meaning_of_sums(results, sum, ring.c.values[0]);
+  const std::string meaning = meaning_of_sums(ring, results, sum);
   for (int r = 0; r < ring.N; ++r)
     compare({.what = str(second, "the result of rank ", r),
              .is = results[size_t(r)],
@@ -152,10 +140,10 @@ TEST_CASE("messages to neighbours", "[03][traffic][10 points]") {
   check_neighbours(ring, "");
   const size_t most = 2 * size_t(ring.N - 1);
   for (int r = 0; r < ring.N; ++r)
-    for (const char* what : {"sends", "receives"})
+    for (const char* what : {"sends to", "receives from"})
       if (const size_t n = ring.seen.of(what, r).size(); n > most)
         fail("there are more messages than 2 (N - 1) per rank",
-             str("rank ", r, " of ", ring.N, ": ", n, " ", what, ", must be ", most));
+             str("rank ", r, " of ", ring.N, " ", what, " ranks ", n, " times, must be ", most));
 }
 
 TEST_CASE("bytes sent", "[03][traffic][15 points]") {

@@ -14,10 +14,10 @@ Record measure(const CheckOptions& options) {
   return run_on_ranks(c.ranks, [&](Communicator& comm, Record& seen) {
     // Fresh memory is filled with NaN.
     Memory memory({}, cpu_backend(), comm.events(), {.poison = true});
-    for (const char* list : {"sends", "elements", "receives"}) seen.numbers[list] = {};
+    for (const char* list : {"sends to", "receives from", "elements"}) seen.numbers[list] = {};
     const auto watch = [&](const Tensor&, const Call& call) {
       const bool sends = call.kind == Collective::send;
-      seen.numbers[sends ? "sends" : "receives"].push_back(call.peer);
+      seen.numbers[sends ? "sends to" : "receives from"].push_back(call.peer);
       if (sends) seen.numbers["elements"].push_back(double(call.count));
       return [] {};
     };

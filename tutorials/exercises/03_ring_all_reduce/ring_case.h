@@ -15,7 +15,7 @@ inline constexpr double kBase = 18;
 struct RingCase {
   int ranks = 1;
   // By rank and element. Rank r has kBase^r x the value of rank 0, except in the check of bits:
-  // sums are exact, and their digits say how often each rank's values are in them.
+  // sums are exact, and say how often each rank's values are in them.
   std::vector<std::vector<float>> values;
 
   int64_t n() const { return int64_t(values[0].size()); }

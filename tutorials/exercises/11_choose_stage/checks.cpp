@@ -7,13 +7,12 @@
 namespace zl::exercises {
 namespace {
 
-using choose_stage_checks::ChoiceCase;
-
 // With its seconds, which a student's file cannot include.
 struct Choice : choose_stage_checks::Choice {
   double forward = 2 * plain * double(t.tokens) / cluster.rate;  // [s] of one micro-batch
   bool one_node = t.ranks <= cluster.gpus_per_node;
   double link = one_node ? cluster.node_bandwidth : cluster.network_bandwidth;  // [B/s]
+  std::string who = name(kStages[stage]);
 
   double seconds() const {
     const double backward = 2 * forward, reductions = stage < 2 ? 1 : A,
@@ -23,18 +22,14 @@ struct Choice : choose_stage_checks::Choice {
       return A * (std::max(forward, reduction) + std::max(backward, gathers / A));
     return 3 * forward * A + reductions * (std::max(backward, reduction) - backward) + gathers;
   }
+  bool fits() const { return peak() <= double(cluster.memory); }
+  std::string text() const {
+    std::string all = str("ranks: ", t.ranks, ", micro-batches: ", t.micro_batches,
+                          t.mixed ? ", mixed precision" : ", fp32", "\nunits without padding:");
+    for (const int64_t n : t.units) all += str(" ", n);
+    return all;
+  }
 };
-
-Choice of(const ChoiceCase& one, int stage) { return {one.of(stage)}; }
-
-std::string who(const Choice& c) { return name(kStages[c.stage]); }
-
-std::string case_text(const Training& t) {
-  std::string text = str("ranks: ", t.ranks, ", micro-batches: ", t.micro_batches,
-                         t.mixed ? ", mixed precision" : ", fp32", "\nunits without padding:");
-  for (const int64_t n : t.units) text += str(" ", n);
-  return text + "\n";
-}
 
 std::string kept_meaning(const Choice& c, double is) {
   if (c.stage == 0 && is * c.all == c.kept() * c.plain)
@@ -45,13 +40,13 @@ std::string kept_meaning(const Choice& c, double is) {
                          : "4 + 4, and 8 for the optimizer's two moments");
   const double bytes = (is - c.kept()) / (c.all - c.all / c.N);
   return str(
-      who(c), " keeps ", std::abs(bytes), " bytes per element ",
+      c.who, " keeps ", std::abs(bytes), " bytes per element ",
       bytes > 0 ? "in full, must keep a shard of them" : "as a shard only, must keep them in full");
 }
 
 std::string peak_meaning(const Choice& c, double is) {
-  const std::string at = " at the peak of " + who(c) + ": ";
-  if (c.stage < 2) return who(c) + " needs at its peak what it keeps, no more and no less";
+  const std::string at = " at the peak of " + c.who + ": ";
+  if (c.stage < 2) return c.who + " needs at its peak what it keeps, no more and no less";
   if (c.stage == 3 && is < c.peak())  // zero2 is right
     return "full parameters are missing" + at + "root and a block that runs are unsharded";
   return str("too ", is > c.peak() ? "much" : "little", " is counted", at,
@@ -68,7 +63,7 @@ std::string sent_meaning(const Choice& c, double is) {
   const double pass = c.all / c.N * (c.N - 1) * (c.t.mixed ? 2 : 4);
   if (is * (c.N - 1) == c.sent() * c.N)
     return "the ring factor is missing: of N shards a rank sends N-1 in each pass";
-  return str(who(c), " sends ", is / pass, " times all units around the ring, must send ",
+  return str(c.who, " sends ", is / pass, " times all units around the ring, must send ",
              c.sent() / pass, ": ", kSends[c.stage]);
 }
 
@@ -79,56 +74,56 @@ std::string seconds_meaning(const Choice& c, double is) {
                "2 operations forward and 4 backward");
   if (std::abs(is - 3 * c.forward * c.A - c.sent() / c.link) <= 1e-9 * is)
     return "computation and communication follow each other: in a pass they overlap";
-  return str("the step of ", who(c), " takes another time where all ranks are in ",
-             c.one_node ? "one node" : "several nodes");
+  return str("the step of ", c.who, " takes another time where all ranks are in ",
+             c.one_node ? "one node" : "several nodes", ": forward takes ", c.forward,
+             " s per micro-batch, the link ", c.link, " B/s");
 }
 
 // Asks for one number of each case and stage; one sentence on the first wrong one.
 void check(double (Choice::*right)() const, std::string (*meaning)(const Choice&, double)) {
   const Record seen = observe();
-  size_t k = 0;
-  const auto cases = choose_stage_checks::choice_cases(options());
-  for (const ChoiceCase& one : cases)
-    for (int stage = 0; stage < 4; ++stage) {
-      const Choice c = of(one, stage);
-      const double is = seen.list("answers").at(k++), must = (c.*right)();
-      if (std::abs(is - must) <= 1e-9 * must) continue;
-      std::string numbers = str(int64_t(is), " B, must be ", int64_t(must), " B");
-      if (options().is("seconds"))
-        numbers =
-            str(is, " s, must be ", must, " s\nforward ", c.forward,
-                " s per micro-batch; per step ", c.sent_for(Purpose::gradient), " B are reduced, ",
-                c.sent_for(Purpose::parameter), " B gathered, at ", c.link, " B/s");
-      fail(meaning(c, is), case_text(c.t) + who(c) + ": " + numbers);
-    }
+  for (size_t k = 0; const auto& one : choose_stage_checks::choices(options())) {
+    const Choice c{one};
+    const double is = seen.list("answers").at(k++);
+    compare({.what = c.who,
+             .is = {is},
+             .must = {(c.*right)()},
+             .tolerance = 1e-9,
+             .meaning = meaning(c, is),
+             .details = c.text()});
+  }
 }
 
 void check_choice() {
   const Record seen = observe();
-  size_t k = 0;
-  const auto cases = choose_stage_checks::choice_cases(options());
-  for (const ChoiceCase& one : cases) {
-    const double is = seen.list("answers").at(k++), memory = double(one.cluster.memory);
-    std::string numbers = case_text(one.training) + str("memory ", one.cluster.memory, " B");
+  for (size_t k = 0; const auto& one : choose_stage_checks::choices(options())) {
+    const double is = seen.list("answers").at(k++);
+    std::vector<Choice> of;
+    std::string numbers = Choice{one}.text() + str("\nmemory ", one.cluster.memory, " B");
     int must = -1;
     for (int stage = 0; stage < 4; ++stage) {
-      const Choice c = of(one, stage);
-      numbers += str("\n", who(c), ": peak ", int64_t(c.peak()), " B, ", c.seconds(), " s");
-      if (c.peak() <= memory && (must < 0 || c.seconds() < of(one, must).seconds())) must = stage;
+      const Choice& c = of.emplace_back(Choice{{one.cluster, one.t, stage}});
+      numbers += str("\n", c.who, ": peak ", int64_t(c.peak()), " B, ", c.seconds(), " s");
+      if (c.fits() && (must < 0 || c.seconds() < of[size_t(must)].seconds())) must = stage;
     }
-    if (is == must) continue;
-    numbers += str("\nyours: ", is, ", must be ", must, " (-1: none)");
-    const Choice chosen = of(one, std::clamp(int(is), 0, 3)), best = of(one, std::max(0, must));
-    const std::string is_chosen = who(chosen) + " is chosen ";
-    fail(is >= 0 && chosen.peak() > memory
-             ? is_chosen + (must < 0 ? "where no stage fits" : "although its peak does not fit")
-         : best.peak() == memory ? "a stage whose peak is exactly the memory is refused: it fits"
-         : is < 0                ? "no stage is chosen although " + who(best) + " fits"
-                                 : is_chosen + "although " + who(best) +
-                        (chosen.seconds() == best.seconds() ? " takes the same time and is earlier"
-                                                            : ", which fits too, is faster") +
-                        ": the fastest is asked for, of equal ones the earliest",
-         numbers);
+    const Choice &chosen = of[size_t(std::clamp(int(is), 0, 3))],
+                 &best = of[size_t(std::max(0, must))];
+    const std::string is_chosen = chosen.who + " is chosen ";
+    compare({.what = "the stage (-1: none)",
+             .is = {is},
+             .must = {double(must)},
+             .meaning = is >= 0 && !chosen.fits()
+                            ? is_chosen + (must < 0 ? "where no stage fits"
+                                                    : "although its peak does not fit")
+                        : best.peak() == double(one.cluster.memory)
+                            ? "a stage whose peak is exactly the memory is refused: it fits"
+                        : is < 0 ? "no stage is chosen although " + best.who + " fits"
+                                 : is_chosen + "although " + best.who +
+                                       (chosen.seconds() == best.seconds()
+                                            ? " takes the same time and is earlier"
+                                            : ", which fits too, is faster") +
+                                       ": the fastest is asked for, of equal ones the earliest",
+             .details = numbers});
   }
 }
 

@@ -3,24 +3,26 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string>
 
 #include "tutorials/exercises/12_accumulate/accumulate.h"
 #include "tutorials/exercises/judge/measure.h"
 
 namespace zl::exercises::accumulate_checks {
 
-// One of the two ways to make a step, and what it must send and hold.
+// One of the two ways to make a step, what it must send and hold, and the memory for the choice.
 struct Way {
-  const Accumulation& step;
+  Accumulation step;
   bool keep;
+  int64_t memory = 0;
   double N = step.ranks, A = double(step.micro_batches), root = double(step.units[0]),
          all = std::accumulate(step.units.begin(), step.units.end(), 0.0), blocks = all - root;
 
-  double ring(double n) const { return n / N * (N - 1) * 2; }  // [B]
-  double sent() const {
-    return ring(A * all + (keep ? root + (A + 1) * blocks : A * (root + 2 * blocks)));
+  // [B] Of elements that go around the ring.
+  double ring(double n) const { return n / N * (N - 1) * 2; }
+  double elements() const {
+    return A * all + (keep ? root + (A + 1) * blocks : A * (root + 2 * blocks));
   }
+  double sent() const { return ring(elements()); }
   // The block that runs has its parameters and its gradient; those that have run may stay.
   double peak_if(bool they_stay) const {
     double stays = 0, most = 0;
@@ -32,26 +34,26 @@ struct Way {
     return 16 * all / N + 2 * (2 * root + most);
   }
   double peak() const { return peak_if(keep && A > 1); }
-  std::string text() const {
-    std::string units;
-    for (const int64_t n : step.units) units += str(" ", n);
-    return str(N, " ranks, ", A, " micro-batches, ", keep ? "kept" : "resharded", ", units", units);
-  }
 };
 
-// One rank first, then several. Every fourth model is root alone.
-inline std::vector<Accumulation> steps_of(const CheckOptions& options) {
+// One rank first, then several. Every fourth model is root alone. The memory for the choice is one
+// of the two right peaks, or one byte less.
+inline std::vector<Way> ways_of(const CheckOptions& options) {
   Draw draw(options);
-  std::vector<Accumulation> steps(16);
-  for (size_t i = 0; Accumulation & step : steps) {
-    step.ranks = i == 0 ? 1 : int(draw.between(2, 6));
+  std::vector<Way> ways;
+  for (int i = 0; i < 16; ++i) {
+    Accumulation step{.ranks = i == 0 ? 1 : int(draw.between(2, 6))};
     const bool single = options.is("one micro-batch") || (!options.is("sent") && i % 3 == 2);
     step.micro_batches = single ? 1 : draw.between(2, 5);
     for (int64_t b = i % 4 == 3 ? 0 : draw.between(2, 6); b >= 0; --b)
       step.units.push_back(16 * step.ranks * draw.between(1, 60));
-    ++i;
+    for (const bool keep : {false, true})
+      for (int64_t less = 0; less <= options.is("the choice"); ++less) {
+        ways.push_back({step, keep});
+        ways.back().memory = int64_t(ways.back().peak()) - less;
+      }
   }
-  return steps;
+  return ways;
 }
 
 }  // namespace zl::exercises::accumulate_checks

@@ -6,79 +6,73 @@ namespace zl::exercises {
 namespace {
 
 using accumulate_checks::Way;
-using Known = std::vector<std::pair<double, std::string>>;  // a number, and what it means
 
-Known sent_meanings(const Way& w, double is) {
-  const double each = w.ring(w.A * w.all), must = w.sent();
-  return {{w.N == 1 ? is : must * w.N / (w.N - 1),
-           "the ring factor is missing: of N shards a rank sends N-1"},
-          {must - each + w.ring(w.all), "gradients are reduced in every micro-batch, not once"},
+// What is right for a way, and what other numbers mean.
+Numbers sent(const Way& w) {
+  const double each = w.ring(w.A * w.all), once = w.ring(w.all);
+  return {
+      .must = {w.sent()},
+      .known = {
+          {2 * w.elements(), "the ring factor is missing: of N shards a rank sends N-1"},
+          {w.sent() - each + once, "gradients are reduced in every micro-batch, not once"},
           {2 * each + w.ring(w.A * w.blocks),
            "a unit that stays full is gathered again: the next forward pass needs no gather"},
-          {each + w.ring(w.all),
+          {each + once,
            "a block is resharded after its forward pass, also with keep: each backward pass "
            "gathers it"},
-          {3 * each, "root is gathered once in a micro-batch: it stays from forward to backward"}};
+          {3 * each, "root is gathered once in a micro-batch: it stays from forward to backward"}}};
 }
 
-Known peak_meanings(const Way& w, double) {
+Numbers peak(const Way& w) {
   const bool stay = w.keep && w.A > 1;
   double largest = 0;
   for (size_t u = 1; u < w.step.units.size(); ++u)
     largest = std::max(largest, double(w.step.units[u]));
   return {
-      {w.peak_if(!stay),
-       stay ? "with keep the blocks that have run backward stay full for the next micro-batch"
-            : "nothing stays full: without keep, and with one micro-batch, each is resharded"},
-      {16 * w.all / w.N + 2 * (w.all + w.root + largest),
-       "not all blocks are full while the largest gradient is there: follow the backward pass"}};
+      .must = {w.peak()},
+      .known = {
+          {w.peak_if(!stay),
+           stay ? "with keep the blocks that have run backward stay full for the next micro-batch"
+                : "nothing stays full: without keep, and with one micro-batch, each is resharded"},
+          {16 * w.all / w.N + 2 * (w.all + w.root + largest),
+           "not all blocks are full while the largest gradient is there: follow the backward "
+           "pass"}}};
 }
 
-void check(const char* what, double (Way::*right)() const, Known (*meanings)(const Way&, double)) {
+Numbers choice(const Way& w) {
+  const Way reshards{w.step, false}, keeps{w.step, true};
+  const bool fits = reshards.peak() <= double(w.memory),
+             both = fits && keeps.peak() <= double(w.memory);
+  return {
+      .must = {!fits ? -1.0 : double(both && keeps.sent() < reshards.sent())},
+      .known = {{1, both ? "both send the same: resharding needs no more memory"
+                         : "to keep is chosen although its peak does not fit"},
+                {0, fits ? "to keep fits, and sends less" : "a way is chosen that does not fit"},
+                {-1, "a peak of exactly the memory fits"}},
+      .details =
+          str("\nmemory ", w.memory, " B; resharding holds ", int64_t(reshards.peak()),
+              " B and sends ", int64_t(reshards.sent()), " B; keeping ", int64_t(keeps.peak()),
+              " B and ", int64_t(keeps.sent()), " B (1: keep, 0: reshard, -1: none fits)")};
+}
+
+void check(Numbers (*right)(const Way&)) {
   const Record seen = observe();
-  size_t k = 0;
-  const auto steps = accumulate_checks::steps_of(options());
-  for (const Accumulation& step : steps)
-    for (const bool keep : {false, true}) {
-      const Way way{step, keep};
-      const double is = seen.list(what).at(k++), must = (way.*right)();
-      if (is == must) continue;
-      const std::string details = str(way.text(), ": ", int64_t(is), " B, must be ", int64_t(must));
-      for (const auto& [value, meaning] : meanings(way, is))
-        if (is == value) fail(meaning, details);
-      fail(str("the bytes are wrong with", keep ? "" : "out", " keep"), details);
-    }
+  for (size_t k = 0; const Way& w : accumulate_checks::ways_of(options())) {
+    std::string units;
+    for (const int64_t n : w.step.units) units += str(" ", n);
+    Numbers answer = right(w);
+    answer.what = str("the answer with", w.keep ? "" : "out", " keep");
+    answer.is = {seen.list("answers").at(k++)};
+    answer.details = str(w.N, " ranks, ", w.A, " micro-batches, units", units, answer.details);
+    compare(answer);
+  }
 }
 
 }  // namespace
 
-TEST_CASE("one micro-batch", "[12][sent][20 points]") { check("sent", &Way::sent, sent_meanings); }
-TEST_CASE("sent", "[12][sent][25 points]") { check("sent", &Way::sent, sent_meanings); }
-TEST_CASE("peak", "[12][peak][30 points]") { check("peak", &Way::peak, peak_meanings); }
-
-TEST_CASE("the choice", "[12][choice][25 points]") {
-  const Record seen = observe();
-  size_t k = 0;
-  const auto steps = accumulate_checks::steps_of(options());
-  for (const Accumulation& step : steps)
-    for (int i = 0; i < 4; ++i, ++k) {
-      const Way reshards{step, false}, keeps{step, true};
-      const double memory = seen.list("memory").at(k), is = seen.list("choice").at(k);
-      const bool fits = reshards.peak() <= memory, both = fits && keeps.peak() <= memory,
-                 less = keeps.sent() < reshards.sent();
-      const double must = both ? less : fits ? 0 : -1;
-      if (is == must) continue;
-      const std::string details =
-          str(reshards.text(), "\nmemory ", int64_t(memory), " B; resharding holds ",
-              int64_t(reshards.peak()), " B and sends ", int64_t(reshards.sent()), " B; keeping ",
-              int64_t(keeps.peak()), " B and ", int64_t(keeps.sent()), " B\nyours: ", is,
-              ", must be ", must, " (1: keep, 0: reshard, -1: none fits)");
-      fail(is == 1 && !both ? "to keep is chosen although its peak does not fit"
-           : is == 1        ? "both send the same: resharding needs no more memory"
-           : is == 0 ? fits ? "to keep fits, and sends less" : "a way is chosen that does not fit"
-                     : "a peak of exactly the memory fits",
-           details);
-    }
-}
+TEST_CASE("one micro-batch", "[12][sent][20 points]") { check(sent); }
+TEST_CASE("sent", "[12][sent][25 points]") { check(sent); }
+TEST_CASE("peak", "[12][peak][30 points]") { check(peak); }
+TEST_CASE("the choice", "[12][choice][25 points]") { check(choice); }
 
 }  // namespace zl::exercises

@@ -2,22 +2,17 @@
 
 namespace zl::exercises {
 
-// "sent" or "peak" of each step, resharded and kept. Or "choice" (-1: none) at each "memory", which
-// is one of the two right peaks, or one byte less.
+// "answers": of each way its bytes, or the choice (-1: none).
 Record measure(const CheckOptions& options) {
   Record record;
-  for (const Accumulation& step : accumulate_checks::steps_of(options))
-    for (const bool keep : {false, true}) {
-      if (options.is("one micro-batch") || options.is("sent"))
-        record.numbers["sent"].push_back(double(sent_bytes(step, keep)));
-      if (options.is("peak")) record.numbers["peak"].push_back(double(peak_bytes(step, keep)));
-      for (int64_t less = 0; options.is("the choice") && less < 2; ++less) {
-        const int64_t memory = int64_t(accumulate_checks::Way{step, keep}.peak()) - less;
-        const std::optional<bool> choice = choose_keep(step, memory);
-        record.numbers["memory"].push_back(double(memory));
-        record.numbers["choice"].push_back(choice ? double(*choice) : -1);
-      }
-    }
+  for (const auto& way : accumulate_checks::ways_of(options)) {
+    const std::optional<bool> choice =
+        options.is("the choice") ? choose_keep(way.step, way.memory) : std::nullopt;
+    record.numbers["answers"].push_back(options.is("the choice") ? (choice ? *choice : -1.0)
+                                        : options.is("peak")
+                                            ? double(peak_bytes(way.step, way.keep))
+                                            : double(sent_bytes(way.step, way.keep)));
+  }
   return record;
 }
 

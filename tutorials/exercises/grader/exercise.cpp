@@ -104,12 +104,12 @@ std::vector<Exercise> all_exercises(const Toolchain& toolchain) {
 }
 
 Exercise find_exercise(const std::string& which, const Toolchain& toolchain) {
-  const bool number = !which.empty() && which.size() <= 2 &&
-                      which.find_first_not_of("0123456789") == std::string::npos;
   std::vector<std::string> names;
   std::string list;
   for (const Exercise& exercise : all_exercises(toolchain)) {
-    if (exercise.name == which || (number && std::stoi(which) == exercise.number)) return exercise;
+    const std::string number = std::to_string(exercise.number);
+    if (which == exercise.name || which == number || which == exercise.name.substr(0, 2))
+      return exercise;
     names.push_back(exercise.name);
     list += (list.empty() ? "" : ", ") + exercise.name;
   }

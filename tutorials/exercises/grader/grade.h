@@ -49,6 +49,8 @@ class UnreadableFile : public InputError {
   using InputError::InputError;
 };
 
+// Compiles a copy of the file without the headers beside it, with the toolchain's flags and ours.
+// What does not compile or link is refused with the compiler's first messages.
 // Throws Interrupted, UnreadableFile, and InputError if the compiler cannot be started.
 Grade grade(const Exercise& exercise, const std::string& file, const Toolchain& toolchain,
             const GradeOptions& options);

@@ -32,20 +32,24 @@ Record observe();
 // ---- one list of numbers and what it must be ---------------------------------------------------
 
 struct Numbers {
-  std::string what;  // for sentences: "the gradient of x"
-  std::vector<double> is, must;
+  std::string what = {};  // for sentences: "the gradient of x"
+  std::vector<double> is = {}, must = {};
   size_t row = 0;        // elements of a row; 0: one row
   double tolerance = 0;  // relative to the largest value of its row
   // What was there before, if the code adds to it: `must` is `before` and what was added.
   std::vector<double> before = {};
   // Numbers of the case whose multiples mean something: {"C, the number of columns", 7}.
   std::vector<std::pair<std::string, double>> factors = {};
-  std::string meaning = {};  // if it is known
+  // Of one number: others that it may be, and what each means.
+  std::vector<std::pair<double, std::string>> known = {};
+  std::string meaning = {};  // if it is known: of whatever is wrong
+  std::string details = {};  // what else the evidence is
 };
 
-// Fails with one sentence if `is` is not `must`: a wrong size, NaN, zero, what was there before is
-// lost or counts twice, a factor or 1/factor, of all values or of each row. The evidence is the
-// first difference.
+// Fails with one sentence if `is` is not `must`. The first that fits: a wrong size; the meaning
+// that is known; a known number; NaN; infinity; what was there before is lost or counts twice;
+// zero; a factor or 1/factor, of all values; the wrong sign; any other factor. The evidence is the
+// first difference, how many there are, and the details.
 void compare(const Numbers& numbers);
 
 }  // namespace zl::exercises

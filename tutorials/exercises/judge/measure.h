@@ -5,16 +5,76 @@
 // process has ended, and only then computes what is expected.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <map>
+#include <ranges>
+#include <string>
+#include <vector>
 
 #include "dist/communicator.h"
 #include "tensor/error.h"
 #include "tensor/memory.h"
 #include "tensor/random.h"
-#include "tutorials/exercises/judge/record.h"
 
 namespace zl::exercises {
+
+using Values = std::vector<double>;
+
+// texts["error"] is what measure() or the student's code threw: observe() reports it. Floats, and
+// integers below 2^53, are exact. NaN and infinity are kept.
+struct Record {
+  std::map<std::string, Values> numbers;
+  std::map<std::string, std::string> texts;
+
+  // A name that is put again has what was put last.
+  void put(const std::string& name, double number) { numbers[name] = {number}; }
+  void put(const std::string& name, const std::ranges::range auto& list) {
+    numbers[name].assign(std::ranges::begin(list), std::ranges::end(list));
+  }
+  // Rows of a type without pointers, as they are in memory: both sides of an exercise are compiled
+  // with the same type.
+  template <class Row>
+  void put_rows(const std::string& name, const std::vector<Row>& rows) {
+    texts[name].assign(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(Row));
+  }
+  // Adds what rank r measured: its list "sent" becomes "sent r".
+  void add(int r, const Record& of_rank) {
+    for (const auto& [name, values] : of_rank.numbers) numbers[str(name, " ", r)] = values;
+    for (const auto& [name, text] : of_rank.texts) texts[str(name, " ", r)] = text;
+  }
+
+  // list(), number(), of() and rows() throw InputError if the check did not measure it: a check
+  // that goes through what was measured must not pass because there is nothing.
+  const Values& list(const std::string& name) const { return measured(numbers, name); }
+  // Empty if there is none.
+  std::string text(const std::string& name) const {
+    const auto found = texts.find(name);
+    return found == texts.end() ? "" : found->second;
+  }
+  double number(const std::string& name) const { return list(name).at(0); }
+  // Of one rank: "sent 2".
+  const Values& of(const std::string& name, int rank) const {
+    return list(name + " " + std::to_string(rank));
+  }
+  template <class Row>
+  std::vector<Row> rows(const std::string& name) const {
+    const std::string& bytes = measured(texts, name);
+    std::vector<Row> all(bytes.size() / sizeof(Row));
+    std::copy_n(bytes.data(), all.size() * sizeof(Row), reinterpret_cast<char*>(all.data()));
+    return all;
+  }
+
+ private:
+  template <class Value>
+  static const Value& measured(const std::map<std::string, Value>& all, const std::string& name) {
+    const auto found = all.find(name);
+    require_input(found != all.end(), "the check measured no '", name, "'");
+    return found->second;
+  }
+};
 
 // Measuring and judging process derive the same sizes, ranks and data from it.
 struct CheckOptions {
@@ -29,8 +89,13 @@ struct CheckOptions {
   uint64_t check_seed() const { return seed ^ fnv1a(check); }
 };
 
-// Of the words NUMBER SEED cpu|cuda, which the judge and the program get.
-CheckOptions check_options(const char* const* words);
+// Of the words NUMBER SEED cpu|cuda, which the judge and the program get. The check is not among
+// them: the judge names the one that runs, and the program gets it as a further word.
+inline CheckOptions check_options(const char* const* words) {
+  return {.exercise = int(std::strtol(words[0], nullptr, 10)),
+          .seed = std::strtoull(words[1], nullptr, 10),
+          .device = words[2] == std::string("cuda") ? DeviceKind::cuda : DeviceKind::cpu};
+}
 
 // Of run_ranks(), whose process ends when both have passed once more after a failure. A check has
 // 10 s: ranks that wait fail after 8 s, and the report of a rank that loops comes 1 s later.

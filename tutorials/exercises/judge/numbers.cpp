@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <ranges>
+#include <span>
 
 #include "stages/diagnosis/plain_training.h"
 #include "tensor/error.h"
@@ -8,6 +10,8 @@
 namespace zl::exercises {
 namespace {
 
+double magnitude(double v) { return std::abs(v); }
+
 // Values that are a * must + b * before, and what that means.
 struct Guess {
   double a, b;
@@ -15,7 +19,8 @@ struct Guess {
 };
 
 std::vector<Guess> guesses(const Numbers& n) {
-  const std::string held = "what " + n.what + " held before ", every = "every value of " + n.what;
+  const std::string held = "what " + n.what + " held before ",
+                    every = n.must.size() == 1 ? n.what : "every value of " + n.what;
   std::vector<Guess> all;
   if (!n.before.empty())
     all = {{1, -1, held + "is lost: add to it, do not set it"},
@@ -33,74 +38,55 @@ std::vector<Guess> guesses(const Numbers& n) {
   }
   all.push_back({-1, 0, n.what + " has the wrong sign"});
   all.push_back({2, 0, every + " is twice the right one: it was added twice"});
+  const auto largest = std::ranges::max_element(n.must, {}, magnitude);
+  const double factor = n.is[size_t(largest - n.must.begin())] / *largest;
+  all.push_back({factor, 0, str(every, " is ", factor, " x the right one")});
   return all;
 }
 
-class Comparison {
- public:
-  explicit Comparison(const Numbers& n)
-      : n_(n), row_(n.row == 0 ? n.must.size() : n.row), allowed_(n.must.size()) {
-    for (size_t i = 0; i < n.must.size(); ++i) {
-      double& of_row = allowed_[i / row_ * row_];
-      of_row = std::max(of_row, n.tolerance * std::abs(n.must[i]));
-    }
-  }
-
-  // Whether the values are a * must + b * before.
-  bool is(double a, double b) const {
-    for (size_t i = 0; i < n_.must.size(); ++i)
-      if (!close(i, a * n_.must[i] + (b == 0 ? 0 : b * n_.before[i]), std::abs(a) + std::abs(b)))
-        return false;
-    return true;
-  }
-
-  std::string meaning() const {
-    if (std::ranges::any_of(n_.is, [](double v) { return std::isnan(v); }))
-      return n_.what +
-             " has NaN: memory was used that was never written, or was freed; or it is 0/0, or the "
-             "root of a negative number";
-    if (!std::ranges::all_of(n_.is, [](double v) { return std::isfinite(v); }))
-      return n_.what + " has infinite values: a division by 0, or a factor that is too large";
-    for (const Guess& guess : guesses(n_))
-      if (is(guess.a, guess.b)) return guess.meaning;
-    const auto largest =
-        size_t(std::ranges::max_element(n_.must, {}, [](double v) { return std::abs(v); }) -
-               n_.must.begin());
-    if (const double factor = n_.is[largest] / n_.must[largest]; is(factor, 0))
-      return str("every value of ", n_.what, " is ", factor, " x the right one");
-    return n_.what + " is wrong";
-  }
-
-  std::string evidence() const {
-    size_t first = n_.must.size(), count = 0;
-    for (size_t i = n_.must.size(); i-- > 0;)
-      if (!close(i, n_.must[i])) first = i, ++count;
-    return str(row_ == n_.must.size() ? "" : str("row ", first / row_, ", "), "element ",
-               first % row_, compared(n_.is[first], n_.must[first]), "; ", count, " of ",
-               n_.must.size(), " values differ");
-  }
-
- private:
-  // `scale`: of what the row must be.
-  bool close(size_t i, double value, double scale = 1) const {
-    return n_.is[i] == value || std::abs(n_.is[i] - value) <= allowed_[i / row_ * row_] * scale;
-  }
-
-  const Numbers& n_;
-  const size_t row_;
-  Values allowed_;  // by row, at its first element
-};
-
 }  // namespace
 
-void compare(const Numbers& numbers) {
-  if (numbers.is.size() != numbers.must.size())
-    fail(str(numbers.what, " has ", numbers.is.size(), " values, must have ", numbers.must.size()),
-         numbers.is.empty() ? "Nothing was written to it." : "");
-  const Comparison comparison(numbers);
-  if (!comparison.is(1, 0))
-    fail(numbers.meaning.empty() ? comparison.meaning() : numbers.meaning,
-         numbers.what + ": " + comparison.evidence());
+void compare(const Numbers& n) {
+  const size_t size = n.must.size();
+  if (n.is.size() != size)
+    fail(str(n.what, " has ", n.is.size(), " values, must have ", size),
+         n.is.empty() ? "Nothing was written to it." : "");
+  const size_t row = n.row == 0 ? size : n.row;
+  // `scale`: of what the row must be.
+  const auto close = [&](size_t i, double value, double scale = 1) {
+    const auto begin = n.must.begin() + int64_t(i / row * row);
+    const double largest =
+        std::ranges::max(std::span(begin, row) | std::views::transform(magnitude));
+    return n.is[i] == value || magnitude(n.is[i] - value) <= n.tolerance * largest * scale;
+  };
+  size_t first = size, count = 0;
+  for (size_t i = size; i-- > 0;)
+    if (!close(i, n.must[i])) first = i, ++count;
+  if (count == 0) return;
+  const auto says = [&](const std::string& meaning) {
+    const std::string row = n.row == 0 ? ": " : str(": row ", first / n.row, ", "),
+                      at = str("element ", n.row == 0 ? first : first % n.row),
+                      rest = str("; ", count, " of ", size, " values differ");
+    fail(meaning, str(n.what, size == 1 ? "" : row + at, compared(n.is[first], n.must[first]),
+                      size == 1 ? "" : rest, n.details.empty() ? "" : "\n", n.details));
+  };
+  if (!n.meaning.empty()) says(n.meaning);
+  for (const auto& [value, meaning] : n.known)
+    if (close(0, value, magnitude(value / n.must[0]))) says(meaning);
+  if (std::ranges::any_of(n.is, [](double v) { return std::isnan(v); }))
+    says(n.what +
+         " has NaN: memory was used that was never written, or was freed; or it is 0/0, or the "
+         "root of a negative number");
+  if (std::ranges::any_of(n.is, [](double v) { return std::isinf(v); }))
+    says(n.what + " has infinite values: a division by 0, or a factor that is too large");
+  for (const auto& [a, b, meaning] : guesses(n)) {
+    size_t i = 0;
+    while (i < size &&
+           close(i, a * n.must[i] + (b == 0 ? 0 : b * n.before[i]), magnitude(a) + magnitude(b)))
+      ++i;
+    if (i == size) says(meaning);
+  }
+  says(n.what + " is wrong");
 }
 
 }  // namespace zl::exercises

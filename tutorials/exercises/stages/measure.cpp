@@ -1,6 +1,7 @@
 // Exercises 05 to 07: trains with the student's stage and records what it did.
 #include "tutorials/exercises/judge/measure.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "stages/diagnosis/diagnosis.h"
@@ -33,16 +34,15 @@ Record record_of(const TrainingResult& result, std::vector<WatchedRank>& ranks) 
   Record record;
   record.put("loss", std::views::transform(result.steps, &StepRecord::loss));
   record.put("norm", std::views::transform(result.steps, &StepRecord::grad_norm));
-  std::vector<Record> all;
   for (size_t r = 0; r < ranks.size(); ++r) {
     std::vector<SentRow> sent;
     for (const auto& [key, traffic] : result.ranks[r].log.rows())
-      sent.push_back({key.purpose, key.collective, traffic});
+      sent.push_back({Purpose(std::min(unsigned(key.purpose), unsigned(Purpose::scales))),
+                      key.collective, traffic});
     ranks[r].seen.put_rows("sent", sent);
     ranks[r].seen.put_rows("calls", ranks[r].calls);
-    all.push_back(std::move(ranks[r].seen));
+    record.add(int(r), ranks[r].seen);
   }
-  record.add(std::move(all));
   return record;
 }
 
@@ -69,8 +69,7 @@ void show(const TrainingSpec& spec, recording::Recording& recording, int64_t fir
 
 Record measure(const CheckOptions& options) {
   const StageCase c = stage_case(options);
-  const auto data = course_data(c);
-  TrainingSpec spec = training_spec(c, *data);
+  TrainingSpec spec = c.spec;
   if (options.device == DeviceKind::cuda) {
     spec.device = DeviceKind::cuda;
     std::vector<int> usable;
@@ -78,8 +77,8 @@ Record measure(const CheckOptions& options) {
       if (gpu.problem.empty()) usable.push_back(gpu.index);
     spec.backends = on_gpus(usable);
   }
-  std::vector<WatchedRank> ranks(static_cast<size_t>(c.ranks));
-  recording::Recording recording(c.ranks);
+  std::vector<WatchedRank> ranks(static_cast<size_t>(spec.ranks));
+  recording::Recording recording(spec.ranks);
   const bool steps = options.step_from >= 0;
   spec.make_stage = [&](std::vector<Unit>& units, Communicator& comm, Memories memories,
                         const Options& o) -> std::unique_ptr<Stage> {

@@ -8,7 +8,7 @@
 
 #include "stages/stage.h"
 #include "tutorials/exercises/judge/watched_communicator.h"
-#include "tutorials/exercises/stages/course_training.h"
+#include "tutorials/exercises/stages/stage_case.h"
 
 namespace zl {
 

@@ -12,7 +12,6 @@
 
 #include "tensor/io/small_file.h"
 #include "tutorials/exercises/grader/child_process.h"
-#include "tutorials/exercises/grader/temporary_folder.h"
 #include "tutorials/zerolab/cli/flags.h"
 #include "tutorials/zerolab/cli/interrupt.h"
 #include "tutorials/zerolab/cli/number_text.h"
