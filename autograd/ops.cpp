@@ -73,9 +73,9 @@ Var times_weight(const Var& x, const Var& weight, const Var& bias, Transpose tra
   Tensor y = activation_like(x.value(), with_last(x.value().shape(), row));
   run_kernels({&x, &weight, &bias}, [&] {
     // A kernel would also take rows of x that are padded (Backend::padded_columns).
-    require(x.value().dim(-1) == weight.value().dim(t ? 1 : 0),
-            "matmul: ", in_words(x.value().shape()), " times ", in_words(weight.value().shape()),
-            t ? " transposed" : "", ": the inner sizes must be equal");
+    if (x.value().dim(-1) != weight.value().dim(t ? 1 : 0))
+      refuse("matmul: ", to_string(x.value().shape()), " times ", to_string(weight.value().shape()),
+             t ? " transposed" : "", ": the inner sizes must be equal");
     kernel::matmul({x.value()}, {weight.value(), transpose}, bias.value(), y);
   });
   const auto backward = [kept_x = x.keep(), to_x = x.target(), x_shape = x.value().shape(), weight,
@@ -98,7 +98,8 @@ Var times_weight(const Var& x, const Var& weight, const Var& bias, Transpose tra
 }  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias) {
-  require(bias.value().defined(), "linear: the bias is undefined; matmul() is linear without one");
+  if (!bias.value().defined())
+    refuse("linear: the bias is undefined; matmul() is linear without one");
   return times_weight(x, weight, bias, Transpose::no);
 }
 
@@ -165,8 +166,8 @@ Var layer_norm(const Var& x, const Var& weight, const Var& bias, Output output, 
 
 Var attention(const Var& qkv, int64_t heads) {
   const Tensor& in = qkv.value();
-  require(in.shape().size() == 3 && heads > 0, "attention: qkv must be (B, T, 3C), not ",
-          in_words(in.shape()));
+  if (in.shape().size() != 3 || heads <= 0)
+    refuse("attention: qkv must be (B, T, 3C), not ", to_string(in.shape()));
   Tensor y = activation_like(in, with_last(in.shape(), in.dim(2) / 3));
   const AttentionSaved saved{in, y, statistics(in, {in.dim(0), heads, in.dim(1)}), heads};
   kernel::attention(saved);

@@ -6,8 +6,9 @@ namespace zl {
 namespace {
 
 void require_usable(const Parameter& p) {
-  require(p.usable, "parameter '", p.name,
-          "' is used outside its unit; put parameters that several units share into root");
+  if (!p.usable)
+    refuse("parameter '", p.name,
+           "' is used outside its unit; put parameters that several units share into root");
 }
 
 }  // namespace
@@ -22,9 +23,10 @@ Var Var::parameter(Tape* tape, Parameter& p) {
 const Tensor& Var::value() const {
   if (!parameter_) return value_;
   require_usable(*parameter_);
-  require(
-      parameter_->data.defined(), "parameter '", parameter_->name,
-      "' has no memory: it is in none of the model's units, or no stage has allocated them yet");
+  if (!parameter_->data.defined())
+    refuse("parameter '", parameter_->name,
+           "' has no memory: it is in none of the model's units, or no stage has allocated them "
+           "yet");
   return parameter_->data;
 }
 
@@ -40,11 +42,11 @@ void Tape::hook(std::function<void()> on_backward) {
 }
 
 void Tape::backward(const Var& from, Tensor seed) {
-  require(
-      from.tape() == this && from.needs_gradient() && from.target().index < int(entries_.size()),
-      "backward: this value is not on this tape; a backward pass uses a tape up");
-  require(seed.numel() == from.value().numel(), "backward: the seed ", in_words(seed.shape()),
-          " must have the shape ", in_words(from.value().shape()));
+  if (from.tape() != this || !from.needs_gradient() || from.target().index >= int(entries_.size()))
+    refuse("backward: this value is not on this tape; a backward pass uses a tape up");
+  if (seed.numel() != from.value().numel())
+    refuse("backward: the seed ", to_string(seed.shape()), " must have the shape ",
+           to_string(from.value().shape()));
   struct Clear {
     std::vector<Entry>& entries;
     ~Clear() {
@@ -64,21 +66,23 @@ void Tape::backward(const Var& from, Tensor seed) {
 namespace {
 // Before each addition to p.grad.
 void begin_addition(const Parameter& p) {
-  require(p.grad.defined(), "parameter '", p.name,
-          "' has no gradient buffer: its stage must allocate one before the backward pass");
+  if (!p.grad.defined())
+    refuse("parameter '", p.name,
+           "' has no gradient buffer: its stage must allocate one before the backward pass");
   if (p.before_addition) p.before_addition();
 }
 }  // namespace
 
 Tensor& Tape::gradient_of(const GradientTarget& target) {
-  require(target.index < int(target.tape->entries_.size()),
-          "backward: an input of this value is no longer on its tape");
+  if (target.index >= int(target.tape->entries_.size()))
+    refuse("backward: an input of this value is no longer on its tape");
   return target.tape->entries_[size_t(target.index)].grad;
 }
 
 GradientSlot Tape::slot(const GradientTarget& target, const Shape& shape, const Tensor& beside) {
-  require(bool(target),
-          "slot: this value needs no gradient; test needs_gradient() before asking for its buffer");
+  if (!target)
+    refuse(
+        "slot: this value needs no gradient; test needs_gradient() before asking for its buffer");
   if (target.parameter) {
     begin_addition(*target.parameter);
     return {target.parameter->grad, Write::add};

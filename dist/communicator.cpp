@@ -49,40 +49,47 @@ bool has_shards(Collective kind) {
          kind == Collective::all_to_all;
 }
 
-void check_disjoint(const Tensor& from, const Tensor& to, const std::string& intro) {
-  require(to.defined(), intro, "the tensor to receive into is undefined");
-  require(from.dtype() == to.dtype() && from.numel() == to.numel(), intro, "from is ", from.numel(),
-          " ", name(from.dtype()), " elements and to is ", to.numel(), " ", name(to.dtype()),
-          "; they must be alike");
+// "all_gather 'h.3 parameter': why".
+template <class... Why>
+[[noreturn]] void refuse_call(const Call& call, const Why&... why) {
+  refuse(name(call.kind), " '", call.name, "': ", why...);
+}
+
+void check_disjoint(const Call& call, const Tensor& from, const Tensor& to) {
+  if (!to.defined()) refuse_call(call, "the tensor to receive into is undefined");
+  if (from.dtype() != to.dtype() || from.numel() != to.numel())
+    refuse_call(call, "from is ", from.numel(), " ", name(from.dtype()), " elements and to is ",
+                to.numel(), " ", name(to.dtype()), "; they must be alike");
   const auto *a = static_cast<const char*>(from.address()),
              *b = static_cast<const char*>(to.address());
   const std::less<const char*> before;
-  require(!a || !b || !before(a, b + to.bytes()) || !before(b, a + from.bytes()), intro,
-          "from and to overlap; they must not share memory");
+  if (a && b && before(a, b + to.bytes()) && before(b, a + from.bytes()))
+    refuse_call(call, "from and to overlap; they must not share memory");
 }
 
-// `other`: what a sum starts with, or what an all_to_all receives into. `intro`: "all_gather
-// 'h.3 parameter': ".
-void check_arguments(const Call& call, const Tensor& tensor, const Tensor& other, int ranks,
-                     const std::string& intro) {
+// `other`: what a sum starts with, or what an all_to_all receives into.
+void check_arguments(const Call& call, const Tensor& tensor, const Tensor& other, int ranks) {
   if (call.kind == Collective::barrier) return;
-  require(tensor.defined(), intro, "the tensor is undefined; was its unit resharded?");
+  if (!tensor.defined()) refuse_call(call, "the tensor is undefined; was its unit resharded?");
   const int64_t n = tensor.numel(), padded = (n / ranks + 1) * ranks;
-  require(!has_shards(call.kind) || n % ranks == 0, intro, n, " elements cannot be divided among ",
-          ranks, " ranks; pad to ", padded);
-  if (call.point_to_point() || call.kind == Collective::broadcast)
-    require(call.peer >= 0 && call.peer < ranks, intro, "rank ", call.peer,
-            " is out of range: there are ", ranks, " ranks, 0 to ", ranks - 1);
-  require(call.reduction == Reduction::sum || is_float(tensor.dtype()), intro,
-          "the mean of integers is not an integer; use the sum, or a float type");
-  if (call.kind == Collective::all_to_all) return check_disjoint(tensor, other, intro);
+  if (has_shards(call.kind) && n % ranks != 0)
+    refuse_call(call, n, " elements cannot be divided among ", ranks, " ranks; pad to ", padded);
+  if ((call.point_to_point() || call.kind == Collective::broadcast) &&
+      (call.peer < 0 || call.peer >= ranks))
+    refuse_call(call, "rank ", call.peer, " is out of range: there are ", ranks, " ranks, 0 to ",
+                ranks - 1);
+  if (call.reduction == Reduction::mean && !is_float(tensor.dtype()))
+    refuse_call(call, "the mean of integers is not an integer; use the sum, or a float type");
+  if (call.kind == Collective::all_to_all) return check_disjoint(call, tensor, other);
   if (!other.defined()) return;
-  require(call.reduction == Reduction::sum, intro,
-          "a mean cannot continue from a start; use the sum, and divide when everything is added");
+  if (call.reduction == Reduction::mean)
+    refuse_call(
+        call,
+        "a mean cannot continue from a start; use the sum, and divide when everything is added");
   const int64_t sums = has_shards(call.kind) ? n / ranks : n;
-  require(other.dtype() == tensor.dtype() && other.numel() == sums, intro, "the start is ",
-          other.numel(), " ", name(other.dtype()), " elements and the sum ", sums, " ",
-          name(tensor.dtype()), "; they must be alike");
+  if (other.dtype() != tensor.dtype() || other.numel() != sums)
+    refuse_call(call, "the start is ", other.numel(), " ", name(other.dtype()),
+                " elements and the sum ", sums, " ", name(tensor.dtype()), "; they must be alike");
 }
 
 }  // namespace
@@ -152,11 +159,13 @@ Communicator::Communicator(Communicator& all, const Split& split)
 std::unique_ptr<Communicator> Communicator::split(const std::vector<int>& color_of_rank,
                                                   std::string_view label) {
   require_none_dropped();
-  require(group_.number == 0, "split '", label, "': this is the group '", group_.label,
-          "', which cannot be split again; split the communicator of all ranks");
-  require(!label.empty(), "split: a group needs a label, such as intra");
-  require(int(color_of_rank.size()) == size_, "split '", label, "': ", color_of_rank.size(),
-          " colors for ", size_, " ranks; pass one for each rank");
+  if (group_.number != 0)
+    refuse("split '", label, "': this is the group '", group_.label,
+           "', which cannot be split again; split the communicator of all ranks");
+  if (label.empty()) refuse("split: a group needs a label, such as intra");
+  if (int(color_of_rank.size()) != size_)
+    refuse("split '", label, "': ", color_of_rank.size(), " colors for ", size_,
+           " ranks; pass one for each rank");
   std::string text = str("split '", label, "' by the colors");
   for (const int color : color_of_rank) text += str(" ", color);
   Split split;
@@ -174,9 +183,7 @@ std::unique_ptr<Communicator> Communicator::split(const std::vector<int>& color_
 }
 
 Work Communicator::do_point_to_point(const Tensor&, const Call& call) {
-  throw std::invalid_argument(
-      str(zl::name(call.kind), " '", call.name,
-          "': ranks that are processes have collectives only; use ranks as threads"));
+  refuse_call(call, "ranks that are processes have collectives only; use ranks as threads");
 }
 
 std::unique_ptr<Communicator> Communicator::do_split(const Split&) {
@@ -189,7 +196,8 @@ void Communicator::finish() {
 }
 
 Call Communicator::begin(Call call, const Tensor& tensor, CallName name, const Tensor& other) {
-  check_arguments(call, tensor, other, size_, str(zl::name(call.kind), " '", name.text, "': "));
+  call.name = {events_.keep(name.text), name.text.size()};
+  check_arguments(call, tensor, other, size_);
   require_none_dropped();
   Memory* memory = nullptr;
   if (tensor.defined()) {
@@ -199,7 +207,6 @@ Call Communicator::begin(Call call, const Tensor& tensor, CallName name, const T
     if (&tensor.memory().events() == &events_) memory = &tensor.memory();
   }
   const int64_t bytes = call.count * size_of(call.dtype);
-  call.name = {events_.keep(name.text), name.text.size()};
   call.group = group_;
   call.sequence =
       ++(call.point_to_point() ? point_to_point_[{call.kind, call.peer}] : collectives_);

@@ -127,8 +127,9 @@ Var Gpt::blocks(Tape* tape, UnitObserver& observer, int64_t begin, int64_t end, 
 }
 
 Var Gpt::hidden(Tape* tape, UnitObserver& observer, const Tensor& ids) {
-  require(ids.shape().size() == 2 && ids.dim(1) <= config_.block_size, "a sequence of shape ",
-          in_words(ids.shape()), " does not fit block-size ", config_.block_size);
+  if (ids.shape().size() != 2 || ids.dim(1) > config_.block_size)
+    refuse("a sequence of shape ", to_string(ids.shape()), " does not fit block-size ",
+           config_.block_size);
   const auto [wte, wpe, ln_f, ln_f_bias] = parameters_of<4>(tape, units_[0]);
   Var x = add_positions(embedding(ids, wte), wpe);
   if (recompute_ != Recompute::full)
@@ -157,8 +158,8 @@ Var Gpt::loss(Tape* tape, UnitObserver& observer, const Batch& batch) {
 }
 
 Tensor Gpt::next_token_logits(UnitObserver& observer, const Tensor& ids) {
-  require(ids.shape().size() == 2 && ids.dim(0) == 1,
-          "next_token_logits takes one sequence (1, T), not ", in_words(ids.shape()));
+  if (ids.shape().size() != 2 || ids.dim(0) != 1)
+    refuse("next_token_logits takes one sequence (1, T), not ", to_string(ids.shape()));
   const auto forward = [&] {
     const Tensor all = hidden(nullptr, observer, ids).value();  // (1, T, C)
     const int64_t C = all.dim(2);

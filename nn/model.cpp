@@ -17,36 +17,36 @@ using Checked = std::unordered_map<std::string_view, std::pair<const Parameter*,
 
 void check_parameter(const Unit& unit, const std::string& name, size_t number, Checked& before) {
   const Parameter* const p = unit.parameters[number];
-  require(p != nullptr, "unit ", name, ": parameter ", number, " of its list is a null pointer");
-  // Makes a text of the name only for an error: a model may have a million parameters.
-  const auto check = [&](bool ok, const auto&... words) {
-    if (!ok)
-      require(false, "unit ", name, ": parameter '", printable(p->name), "' (", number,
-              " of its list)", words...);
+  if (!p) refuse("unit ", name, ": parameter ", number, " of its list is a null pointer");
+  const auto wrong = [&](const auto&... words) {
+    refuse("unit ", name, ": parameter '", printable(p->name), "' (", number, " of its list)",
+           words...);
   };
-  check(!p->name.empty() && is_utf8(p->name) && p->name != "__metadata__",
+  if (p->name.empty() || !is_utf8(p->name) || p->name == "__metadata__")
+    wrong(
         " has a name that no file of weights can have: give it one in UTF-8 that is not empty "
         "and not __metadata__");
   const auto [at, is_new] = before.emplace(p->name, std::pair(p, &unit));
   if (!is_new) {
     const std::string unit_before = printable(at->second.second->name);
-    check(at->second.first != p, " is in unit ", unit_before,
-          " already; put what several units share into root");
-    check(false, " has the name of another one in unit ", unit_before,
+    if (at->second.first == p)
+      wrong(" is in unit ", unit_before, " already; put what several units share into root");
+    wrong(" has the name of another one in unit ", unit_before,
           "; the name decides the initial values and where files keep the weights");
   }
   int64_t n = 1;
   for (const int64_t d : p->shape) {
     const bool empty_vector = d == 0 && p->shape.size() == 1;
-    check(empty_vector || (d > 0 && n <= kMostElements / d), " has shape ", in_words(p->shape),
-          "; each dimension of a matrix is at least 1, and all elements together at most 2^48");
+    if (!empty_vector && (d <= 0 || n > kMostElements / d))
+      wrong(" has shape ", to_string(p->shape),
+            "; each dimension of a matrix is at least 1, and all elements together at most 2^48");
     n *= d;
   }
-  check(std::isfinite(float(p->initial_mean)), " has initial values of mean ", p->initial_mean,
-        "; the mean is a finite number in fp32");
-  check(std::isfinite(float(p->initial_deviation)) && p->initial_deviation >= 0,
-        " has initial values of deviation ", p->initial_deviation,
-        "; the deviation is a finite number in fp32, and at least 0");
+  if (!std::isfinite(float(p->initial_mean)))
+    wrong(" has initial values of mean ", p->initial_mean, "; the mean is a finite number in fp32");
+  if (!std::isfinite(float(p->initial_deviation)) || p->initial_deviation < 0)
+    wrong(" has initial values of deviation ", p->initial_deviation,
+          "; the deviation is a finite number in fp32, and at least 0");
 }
 
 }  // namespace

@@ -38,13 +38,14 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
                              const Swap& swap)
     : config_(config), memory_(memory), swap_(swap), numel_(numel), parameters_(parameters) {
   check(config_);
-  require(numel >= 0 && is_float(parameters), "an optimizer cannot update ", numel,
-          " parameters of ", name(parameters));
+  if (numel < 0 || !is_float(parameters))
+    refuse("an optimizer cannot update ", numel, " parameters of ", name(parameters));
   if (groups.empty()) groups = {{0, numel, config_.weight_decay}};
   int64_t covered = 0;
   for (const ParameterGroup& group : groups) {
-    require(group.begin == covered && group.end >= group.begin, "parameter group [", group.begin,
-            ", ", group.end, ") must begin at ", covered, ", the end of the previous group");
+    if (group.begin != covered || group.end < group.begin)
+      refuse("parameter group [", group.begin, ", ", group.end, ") must begin at ", covered,
+             ", the end of the previous group");
     covered = group.end;
     // Adjacent groups that have the same settings become one: a kernel updates each group.
     const bool same = !groups_.empty() && groups_.back().weight_decay == group.weight_decay &&
@@ -54,7 +55,7 @@ FlatOptimizer::FlatOptimizer(Memory& memory, int64_t numel, Dtype parameters,
     else
       groups_.push_back(group);
   }
-  require(covered == numel, "parameter groups cover ", covered, " of ", numel, " elements");
+  if (covered != numel) refuse("parameter groups cover ", covered, " of ", numel, " elements");
   if (keeps_master(config_, parameters)) {
     add_state("master_weights", MemoryUse::master_weights);
     master_ = state_[0].tensor;
@@ -82,11 +83,11 @@ Tensor FlatOptimizer::in_this_memory(const Tensor& t) const {
 
 void FlatOptimizer::update(const Tensor& parameters, const Tensor& gradients, double lr,
                            float gradient_scale) {
-  require(parameters.numel() == numel_ && parameters.dtype() == parameters_ &&
-              gradients.numel() == numel_,
-          "this optimizer updates ", numel_, " parameters of ", name(parameters_), ", not ",
-          parameters.numel(), " of ", name(parameters.dtype()), " by ", gradients.numel(),
-          " gradients");
+  if (parameters.numel() != numel_ || parameters.dtype() != parameters_ ||
+      gradients.numel() != numel_)
+    refuse("this optimizer updates ", numel_, " parameters of ", name(parameters_), ", not ",
+           parameters.numel(), " of ", name(parameters.dtype()), " by ", gradients.numel(),
+           " gradients");
   ++steps_;
   const auto copy = [](const Tensor& from, const Tensor& to) {
     if (&from.memory() != &to.memory()) kernel::copy(from, to);

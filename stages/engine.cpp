@@ -11,11 +11,11 @@ namespace {
 // `what`: the beginning of the message.
 void require_loss(const Var& loss, const char* what) {
   const Tensor& value = loss.value();
-  require(value.defined(), what, " no loss");
-  require(value.numel() == 1 && value.dtype() == Dtype::f32, what, " ", name(value.dtype()),
-          " values of shape ", in_words(value.shape()),
-          ", not a loss: return the mean over the micro-batch, one number in f32, such as "
-          "cross_entropy(logits, targets)");
+  if (!value.defined()) refuse(what, " no loss");
+  if (value.numel() != 1 || value.dtype() != Dtype::f32)
+    refuse(what, " ", name(value.dtype()), " values of shape ", to_string(value.shape()),
+           ", not a loss: return the mean over the micro-batch, one number in f32, such as "
+           "cross_entropy(logits, targets)");
 }
 
 }  // namespace
@@ -26,17 +26,18 @@ Engine::Engine(std::unique_ptr<Stage> stage) : stage_(std::move(stage)), schedul
 }
 
 Var Engine::forward(const Forward& build) {
-  require(backward_done_, "forward: call backward() before the next forward()");
-  require(!is_gradient_accumulation_boundary(), "forward: step() is due after ", micro_batch_,
-          " micro-batches");
+  if (!backward_done_) refuse("forward: call backward() before the next forward()");
+  if (is_gradient_accumulation_boundary())
+    refuse("forward: step() is due after ", micro_batch_, " micro-batches");
   backward_done_ = false;
   stage_->memory().events().set_phase("forward");
   Var loss = build(&tape_, schedule_);
   require_loss(loss, "forward: the function returned");
-  require(
-      loss.needs_gradient() && std::ranges::any_of(stage_->parameters(), &Parameter::requires_grad),
-      "forward: there is nothing to train: the loss depends on no parameter, or only on frozen "
-      "ones; set requires_grad of those to train");
+  if (!loss.needs_gradient() ||
+      std::ranges::none_of(stage_->parameters(), &Parameter::requires_grad))
+    refuse(
+        "forward: there is nothing to train: the loss depends on no parameter, or only on frozen "
+        "ones; set requires_grad of those to train");
   return loss;
 }
 
@@ -48,8 +49,8 @@ double Engine::evaluate(const Forward& build) {
 }
 
 void Engine::backward(Var& loss) {
-  require(!backward_done_ && loss.tape() == &tape_,
-          "backward: this loss does not come from the last forward()");
+  if (backward_done_ || loss.tape() != &tape_)
+    refuse("backward: this loss does not come from the last forward()");
   require_loss(loss, "backward: it is called with");
   losses_.push_back(kernel::start_download(loss.value()));
   const Var from = std::exchange(loss, {});
@@ -58,7 +59,7 @@ void Engine::backward(Var& loss) {
 }
 
 std::optional<StepResult> Engine::step() {
-  require(backward_done_, "step: the last micro-batch had no backward()");
+  if (!backward_done_) refuse("step: the last micro-batch had no backward()");
   if (!is_gradient_accumulation_boundary()) return std::nullopt;
   const StepResult result = schedule_.measure_gradient(loss_scale());
   gather_losses();
@@ -98,8 +99,9 @@ double Engine::learning_rate() const {
 }
 
 void Engine::require_between_steps(const char* what) const {
-  require(backward_done_ && micro_batch_ == 0, what, ": ", micro_batch_, " of ",
-          options().accumulation, " micro-batches are accumulated; call it between two steps");
+  if (!backward_done_ || micro_batch_ != 0)
+    refuse(what, ": ", micro_batch_, " of ", options().accumulation,
+           " micro-batches are accumulated; call it between two steps");
 }
 
 Engine::State Engine::state() const {
@@ -111,8 +113,8 @@ Engine::State Engine::state() const {
 
 void Engine::restore(const State& state) {
   require_between_steps("restore");
-  require(state.scaler.has_value() == scaler_.has_value(),
-          "restore: the saved state and this engine must both have a loss scale, or neither");
+  if (state.scaler.has_value() != scaler_.has_value())
+    refuse("restore: the saved state and this engine must both have a loss scale, or neither");
   updates_ = state.updates;
   if (scaler_) scaler_->restore(*state.scaler);
 }

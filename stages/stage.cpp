@@ -54,8 +54,9 @@ Stage::Stage(std::vector<Unit>& units, Communicator& comm, Memories memories,
         shard_group_.size());
     units_[i].first_parameter = int64_t(parameters_.size());
     for (Parameter* p : unit.parameters) {
-      require(!p->data.defined(), "parameter '", p->name,
-              "' already has memory: only one stage at a time may hold a model");
+      if (p->data.defined())
+        refuse("parameter '", p->name,
+               "' already has memory: only one stage at a time may hold a model");
       parameters_.push_back(p);
     }
   }
@@ -75,14 +76,14 @@ Stage::~Stage() {
 void Stage::start() {
   memory().events().set_phase("initialize");
   for (UnitState& u : units_) {
-    announce(u, "allocate");
+    memory().events().set_unit(u.name(), "allocate");
     for (Parameter* p : u.unit->parameters) p->usable = false;  // from now on only inside the unit
     allocate(u);
-    require(u.kept_parameter().defined(), "allocate: unit ", u.name(),
-            " has no full_parameter and no parameter_shard");
-    require(u.full_gradient.defined() || u.gradient_shard.defined(), "allocate: unit ", u.name(),
-            " has no full_gradient and no gradient_shard");
-    require(u.optimizer != nullptr, "allocate: unit ", u.name(), " has no optimizer");
+    if (!u.kept_parameter().defined())
+      refuse("allocate: unit ", u.name(), " has no full_parameter and no parameter_shard");
+    if (!u.full_gradient.defined() && !u.gradient_shard.defined())
+      refuse("allocate: unit ", u.name(), " has no full_gradient and no gradient_shard");
+    if (!u.optimizer) refuse("allocate: unit ", u.name(), " has no optimizer");
     initialize(u);
     const bool replicated = u.full_parameter.defined();
     u.parameters = replicated ? ParameterState::unsharded : ParameterState::sharded;
@@ -173,10 +174,6 @@ Tensor Stage::gradient_shard(const UnitState& u) const {
   return u.gradient_shard.defined() ? u.gradient_shard : local_shard(u.full_gradient);
 }
 
-void Stage::clear_gradient(UnitState& u) {
-  kernel::fill(0, u.full_gradient.defined() ? u.full_gradient : u.gradient_shard);
-}
-
 // ---- gradients -------------------------------------------------------------------------------
 
 void Stage::begin_backward(UnitState& u) {
@@ -195,19 +192,12 @@ void Stage::end_backward(UnitState& u) {
   u.backward_gradient = {};
 }
 
-bool Stage::reduces_now(bool last_micro_batch) const {
-  return last_micro_batch || reduces_every_micro_batch() || options_.reproducible;
-}
-
-int64_t Stage::gradients_added() const {
-  return options_.reproducible ? options_.accumulation * comm_.size() : options_.accumulation;
-}
-
 // ---- communication ---------------------------------------------------------------------------
 
 Work Stage::all_reduce(UnitState& u, Tensor& full_gradient) {
-  require(!options_.reproducible || !u.gradient_shard.defined(), "all_reduce: unit ", u.name(),
-          " keeps a gradient shard; reproducible sums continue from it, so reduce-scatter them");
+  if (options_.reproducible && u.gradient_shard.defined())
+    refuse("all_reduce: unit ", u.name(),
+           " keeps a gradient shard; reproducible sums continue from it, so reduce-scatter them");
   return reduce(u, full_gradient, &Communicator::all_reduce);
 }
 
@@ -264,11 +254,6 @@ void Stage::wait_for_parameters() {
     if (u.parameters == ParameterState::unsharding && !u.parameter_shard.defined())
       u.parameters = ParameterState::unsharded;
   }
-}
-
-void Stage::announce(const UnitState& u, const char* event) {
-  memory().events().set_unit(u.name());
-  memory().events().append(EventKind::unit, event);
 }
 
 std::unique_ptr<Stage> make_stage(std::vector<Unit>& units, Communicator& comm, Memories memories,

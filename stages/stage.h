@@ -153,19 +153,10 @@ class Stage {
   void begin_backward(UnitState& u);
   // Backward has filled it; nothing is communicated yet.
   void end_backward(UnitState& u);
-  // Whether a unit whose gradient is complete is reduced now, not with the step's last micro-batch.
-  bool reduces_now(bool last_micro_batch) const;
-  // How many gradients a step adds that its update has to divide by: the micro-batches; in
-  // reproducible mode those of all ranks, because its reductions do not divide.
-  int64_t gradients_added() const;
-  // After an update: zeros, for the next step.
-  void clear_gradient(UnitState& u);
   // Waits for every all-gather of parameters that is in flight.
   void wait_for_parameters();
   // The parameters of all units in order.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // Appends a unit event, such as "before_forward", under the unit's label.
-  void announce(const UnitState& u, const char* event);
 
  private:
   void initialize(UnitState& u);

@@ -5,10 +5,10 @@
 // Optimizers, sums of squares, ordered sums, casts and embedding_backward have the same bits in all
 // three. The others agree within the rounding of their sums.
 //
-// Only tensor/kernels.cpp calls the kernels: kernel::matmul and its siblings check shapes, take
-// workspace from the Memory and append an event. A kernel never allocates, and does not repeat
-// those checks. All tensors are contiguous. Outputs come last and are handles to memory that the
-// caller owns.
+// Only kernel::matmul and its siblings (tensor/kernels.h) call the kernels: they check shapes, take
+// workspace from the Memory and append an event. In tensor/reference/ each stands before its
+// kernel. A kernel never allocates, and does not repeat those checks. All tensors are contiguous.
+// Outputs come last and are handles to memory that the caller owns.
 #pragma once
 
 #include <functional>
@@ -51,15 +51,16 @@ struct AttentionSaved {
   int64_t heads;
 };
 
+// References, as in Factor: what they name lives until the call has returned.
 struct LayerNormSaved {
-  Tensor x;           // (R, C)
-  Tensor weight;      // (C)
-  Tensor mean, rstd;  // (R), compute type
+  const Tensor& x;            // (R, C)
+  const Tensor& weight;       // (C)
+  const Tensor &mean, &rstd;  // (R), compute type
 };
 struct LayerNormGradients {
-  Tensor dx;  // (R, C)
+  const Tensor& dx;  // (R, C)
   Write write_dx;
-  Tensor dweight, dbias;  // (C), added to
+  const Tensor &dweight, &dbias;  // (C), added to
 };
 
 enum class OptimizerKind { adamw, sgd };
@@ -169,9 +170,18 @@ class Backend {
 
   // ---- elementwise.cpp: what a storage type is
 
-  // copy casts between float types.
   virtual void fill(double value, const Tensor& out);
+  // Element i is number first + i of the stream, times the deviation, plus the mean.
+  virtual void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
+                      const Tensor& out);
+
+  virtual void add(const Tensor& a, const Tensor& b, const Tensor& y);  // y may be a
+
+  // ---- transfer.cpp
+
+  // These two cast between float types.
   virtual void copy(const Tensor& from, const Tensor& to);
+  virtual void accumulate(const Tensor& from, const Tensor& into);
   // As copy() without a cast, and it may be in flight: both tensors must stay as they are until
   // get() has returned, which throws what failed. The future's destructor returns when neither
   // tensor is used any more. The default copies at once.
@@ -184,12 +194,6 @@ class Backend {
   virtual std::function<const void*()> start_download(const Tensor& from);
   // How often the host has waited for the device: download, large upload, synchronize().
   virtual int64_t host_waits() const { return 0; }
-  // Element i is number first + i of the stream, times the deviation, plus the mean.
-  virtual void normal(uint64_t seed, uint64_t stream, int64_t first, double mean, double deviation,
-                      const Tensor& out);
-
-  virtual void add(const Tensor& a, const Tensor& b, const Tensor& y);  // y may be a
-  virtual void accumulate(const Tensor& from, const Tensor& into);      // casts if the types differ
 
   // ---- gelu.cpp
 

@@ -107,8 +107,15 @@ void for_float_type(Dtype dtype, F&& f) {
     case Dtype::bf16: return f(bf16{});
     case Dtype::f16: return f(f16{});
     case Dtype::f64: return f(double{});
-    default: require(false, "dtype ", name(dtype), " is not a floating-point type");
+    default: refuse("dtype ", name(dtype), " is not a floating-point type");
   }
+}
+
+// The same for two dtypes: f is a generic function over the types of both.
+template <class F>
+void for_float_types(Dtype a, Dtype b, F&& f) {
+  for_float_type(
+      a, [&]<class A>(A zero) { for_float_type(b, [&]<class B>(B other) { f(zero, other); }); });
 }
 
 }  // namespace zl

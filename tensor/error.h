@@ -27,11 +27,18 @@ class OutputError : public InputError {
   using InputError::InputError;
 };
 
-// Throws std::invalid_argument with the joined message unless `ok` holds: a caller broke a
-// contract.
+// Throws std::invalid_argument with the joined message: a caller broke a contract. What a step runs
+// through writes `if (…) refuse(…)`: where all is well nothing of the message is evaluated, and a
+// debugger that steps into calls stays in the function that it shows.
+template <class... Args>
+[[noreturn]] void refuse(const Args&... message) {
+  throw std::invalid_argument(str(message...));
+}
+
+// The same unless `ok` holds.
 template <class... Args>
 void require(bool ok, const Args&... message) {
-  if (!ok) throw std::invalid_argument(str(message...));
+  if (!ok) refuse(message...);
 }
 
 // Throws InputError with the joined message unless `ok`.

@@ -29,6 +29,11 @@ void EventStream::set_phase(std::string_view phase) {
   append(EventKind::phase, phase_);
 }
 
+void EventStream::set_unit(std::string_view unit, const char* event) {
+  unit_ = keep(unit);
+  if (event) append(EventKind::unit, event);
+}
+
 const char* EventStream::keep(std::string_view text) { return kept_.emplace(text).first->c_str(); }
 
 int64_t EventStream::append(EventKind kind, const char* what, int64_t bytes, int64_t count,

@@ -55,9 +55,9 @@ class EventStream {
   explicit EventStream(int rank = 0) : rank_(rank) {}
 
   // The labels of every later event. The stream copies the text.
-  void set_phase(std::string_view phase);  // appends a phase event
-  void set_unit(std::string_view unit) { unit_ = keep(unit); }
-  void set_group(const char* group) { group_ = group; }  // from keep(), or a literal
+  void set_phase(std::string_view phase);                             // appends a phase event
+  void set_unit(std::string_view unit, const char* event = nullptr);  // appends this unit event
+  void set_group(const char* group) { group_ = group; }               // from keep(), or a literal
   const char* phase() const { return phase_; }
   const char* unit() const { return unit_; }
   int rank() const { return rank_; }

@@ -76,7 +76,7 @@ Memory::~Memory() {
 }
 
 void* Memory::allocate(MemoryUse use, int64_t bytes) {
-  require(int(use) >= 0 && int(use) < kMemoryUses, "there is no MemoryUse ", int(use));
+  if (int(use) < 0 || int(use) >= kMemoryUses) refuse("there is no MemoryUse ", int(use));
   ++allocations_;
   if (fail_in_ > 0 && --fail_in_ == 0)
     out_of_memory(use, bytes, "fail_at makes this allocation fail");

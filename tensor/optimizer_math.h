@@ -117,16 +117,14 @@ void for_update_types(const OptimizerUpdate& u, Address address, Run run) {
     else
       run(weights, gradient, SgdElement<F, false>(u, nullptr));
   };
-  for_float_type(u.parameter.dtype(), [&]<class P>(P) {
-    for_float_type(u.gradient.dtype(), [&]<class G>(G) {
-      P* const parameter = static_cast<P*>(address(u.parameter));
-      const G* const gradient = static_cast<const G*>(address(u.gradient));
-      auto* const master = static_cast<Compute<P>*>(address(u.master));
-      if (u.master.defined())
-        with(UpdatedWeights<P, true>{parameter, master}, gradient);
-      else
-        with(UpdatedWeights<P, false>{parameter, nullptr}, gradient);
-    });
+  for_float_types(u.parameter.dtype(), u.gradient.dtype(), [&]<class P, class G>(P, G) {
+    P* const parameter = static_cast<P*>(address(u.parameter));
+    const G* const gradient = static_cast<const G*>(address(u.gradient));
+    auto* const master = static_cast<Compute<P>*>(address(u.master));
+    if (u.master.defined())
+      with(UpdatedWeights<P, true>{parameter, master}, gradient);
+    else
+      with(UpdatedWeights<P, false>{parameter, nullptr}, gradient);
   });
 }
 

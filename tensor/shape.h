@@ -18,22 +18,12 @@ inline int64_t numel(const Shape& shape) {
   return n;
 }
 
+// "(2, 3)", for people.
 inline std::string to_string(const Shape& shape) {
   std::string s = "(";
   for (size_t i = 0; i < shape.size(); ++i) s += (i ? ", " : "") + std::to_string(shape[i]);
   return s + ")";
 }
-
-// A shape as an argument of str() and require(), which make text of it only if they need it.
-struct InWords {
-  const Shape& shape;
-};
-template <class Stream>
-Stream& operator<<(Stream& out, const InWords& words) {
-  out << to_string(words.shape);
-  return out;
-}
-inline InWords in_words(const Shape& shape) { return {shape}; }
 
 // The smallest multiple of `multiple` that is at least n. n >= 0, multiple > 0.
 constexpr int64_t round_up(int64_t n, int64_t multiple) {

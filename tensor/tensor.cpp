@@ -6,7 +6,8 @@ namespace zl {
 
 namespace {
 int64_t checked_numel(const Shape& shape) {
-  for (const int64_t d : shape) require(d >= 0, "a tensor cannot have shape ", in_words(shape));
+  for (const int64_t d : shape)
+    if (d < 0) refuse("a tensor cannot have shape ", to_string(shape));
   return numel(shape);
 }
 }  // namespace
@@ -28,16 +29,17 @@ Tensor Tensor::zeros(Memory& memory, MemoryUse use, Shape shape, Dtype dtype) {
 
 int64_t Tensor::dim(int i) const {
   const int dims = int(shape_.size()), from_start = i < 0 ? dims + i : i;
-  require(from_start >= 0 && from_start < dims, "dimension ", i, " is out of range for shape ",
-          in_words(shape_));
+  if (from_start < 0 || from_start >= dims)
+    refuse("dimension ", i, " is out of range for shape ", to_string(shape_));
   return shape_[size_t(from_start)];
 }
 
 Tensor Tensor::slice(int64_t begin, Shape shape) const {
-  require(defined(), "slice of an undefined tensor");
+  if (!defined()) refuse("slice of an undefined tensor");
   const int64_t n = checked_numel(shape);
-  require(begin >= 0 && begin <= numel_ && n <= numel_ - begin, "a slice of ", n, " elements from ",
-          begin, " is out of range for a tensor of ", numel_, " elements");
+  if (begin < 0 || begin > numel_ || n > numel_ - begin)
+    refuse("a slice of ", n, " elements from ", begin, " is out of range for a tensor of ", numel_,
+           " elements");
   Tensor t = *this;
   t.offset_ += begin;
   t.numel_ = n;
@@ -46,19 +48,20 @@ Tensor Tensor::slice(int64_t begin, Shape shape) const {
 }
 
 Tensor Tensor::view(Shape shape) const {
-  require(zl::numel(shape) == numel_, "a tensor of shape ", in_words(shape_),
-          " cannot be viewed as ", in_words(shape));
+  if (zl::numel(shape) != numel_)
+    refuse("a tensor of shape ", to_string(shape_), " cannot be viewed as ", to_string(shape));
   return slice(0, std::move(shape));
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& t) {
-  return out << in_words(t.shape()) << ' ' << name(t.dtype());
+  return out << to_string(t.shape()) << ' ' << name(t.dtype());
 }
 
 void* Tensor::host_address() const {
-  require(defined(), "data() of an undefined tensor");
+  if (!defined()) refuse("data() of an undefined tensor");
   const Backend& b = backend();
-  require(b.holds_data() && b.host_addressable(), "the host cannot read a tensor on ", b.name());
+  if (!b.holds_data() || !b.host_addressable())
+    refuse("the host cannot read a tensor on ", b.name());
   return address();
 }
 

@@ -56,8 +56,8 @@ class Tensor {
   // tensor is on meta, on a GPU or on disk.
   template <class T>
   std::span<T> data() const {
-    require(dtype_of<T> == dtype_, "data<", zl::name(dtype_of<T>), ">() of a tensor of ",
-            zl::name(dtype_));
+    if (dtype_of<T> != dtype_)
+      refuse("data<", zl::name(dtype_of<T>), ">() of a tensor of ", zl::name(dtype_));
     return {static_cast<T*>(host_address()), size_t(numel_)};
   }
   // Where they begin, whatever their type; throws likewise.

@@ -126,9 +126,10 @@ namespace {
 char* address_of(const Tensor& tensor, const Call& call) {
   if (!tensor.defined()) return nullptr;
   const Backend& backend = tensor.backend();
-  require(backend.holds_data(), name(call.kind), " '", call.name,
-          "': ranks that are threads communicate values, but a tensor on ", backend.name(),
-          " has none");
+  if (!backend.holds_data())
+    refuse(name(call.kind), " '", call.name,
+           "': ranks that are threads communicate values, but a tensor on ", backend.name(),
+           " has none");
   return static_cast<char*>(tensor.address());
 }
 

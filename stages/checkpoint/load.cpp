@@ -77,7 +77,7 @@ void compare(const SafetensorsFile& file, const SafetensorsLayout& layout) {
       theirs.begin(), theirs.end(), ours.begin(), ours.end(),
       [](const auto& a, const auto& b) { return a.name == b.name && a.shape == b.shape; });
   const auto text = [](auto entry, const auto& of) {
-    return entry == of.end() ? "no more" : str("'", entry->name, "' ", in_words(entry->shape));
+    return entry == of.end() ? "no more" : str("'", entry->name, "' ", to_string(entry->shape));
   };
   require_input(saved == theirs.end() && wanted == ours.end(), file.path(), ": has tensor ",
                 text(saved, theirs), " where this model has ", text(wanted, ours),

@@ -34,7 +34,7 @@ void unshard(Stage& stage, UnitState& u) {
   if (u.parameters == ParameterState::sharded) start_unshard(stage, u);
   if (u.parameters == ParameterState::unsharding) {
     u.unshard_work.wait();
-    require(u.full_parameter.defined(), "unshard: unit ", u.name(), " has no full_parameter");
+    if (!u.full_parameter.defined()) refuse("unshard: unit ", u.name(), " has no full_parameter");
     u.parameters = ParameterState::unsharded;
     u.bind_parameters(u.full_parameter);
   }
@@ -63,7 +63,7 @@ void StepSchedule::unshard_and_prefetch(UnitState& u, int direction) {
     const int64_t n = v.partition.full();
     if (v.parameters == ParameterState::sharded) {
       if (n > overlap.max_live_parameters - live()) return;
-      stage_.announce(v, "prefetch");
+      events_.set_unit(v.name(), "prefetch");
       start_unshard(stage_, v);
     }
     ahead += n;
@@ -94,7 +94,7 @@ StepSchedule::StepSchedule(Stage& stage)
       nonfinite_(stage) {}
 
 void StepSchedule::enter(UnitState& u, const char* event) {
-  stage_.announce(u, event);
+  events_.set_unit(u.name(), event);
   running_.push_back(&u);
 }
 
@@ -131,7 +131,7 @@ void StepSchedule::before_forward(Unit& unit, bool recorded) {
 // After root's, what the pass did not use is resharded too. Units that wait for backward stay.
 void StepSchedule::after_forward(Unit& unit) {
   UnitState& u = stage_.state(unit);
-  stage_.announce(u, "after_forward");
+  events_.set_unit(u.name(), "after_forward");
   reshard_after_forward(u);
   if (unit.index == 0 && unit.running == 0)
     for (UnitState& each : units_) reshard_after_forward(each);
@@ -144,18 +144,20 @@ void StepSchedule::before_backward(Unit& unit) {
   unshard_and_prefetch(u, -1);
   events_.set_unit(u.name());
   if (std::exchange(u.in_backward, true)) return;  // an earlier pass of this micro-batch
-  require(u.completed_in != micro_batch_, "unit ", u.name(),
-          " runs backward after its gradient was complete; a unit that is used inside several "
-          "checkpointed units cannot count its passes: leave one of them without checkpointing");
+  if (u.completed_in == micro_batch_)
+    refuse("unit ", u.name(),
+           " runs backward after its gradient was complete; a unit that is used inside several "
+           "checkpointed units cannot count its passes: leave one of them without checkpointing");
   stage_.before_backward(u);
-  require(u.full_gradient.defined(), "before_backward: unit ", u.name(), " has no full_gradient");
+  if (!u.full_gradient.defined())
+    refuse("before_backward: unit ", u.name(), " has no full_gradient");
   stage_.begin_backward(u);
 }
 
 void StepSchedule::after_backward(Unit& unit) {
   UnitState& u = stage_.state(unit);
   if (--u.forward_passes == 0) gradient_complete(u);
-  stage_.announce(u, "after_backward");
+  events_.set_unit(u.name(), "after_backward");
   if (unit.running == 0) reshard(stage_, u);
   leave();
 }
@@ -166,7 +168,8 @@ void StepSchedule::gradient_complete(UnitState& u) {
   if (u.partition.full() == 0) return;
   nonfinite_.check(u);
   stage_.end_backward(u);
-  u.reduces_with_last = !stage_.reduces_now(last_micro_batch_);
+  u.reduces_with_last =
+      !last_micro_batch_ && !stage_.reduces_every_micro_batch() && !stage_.options().reproducible;
   if (!u.reduces_with_last) reduce(u);
 }
 
@@ -192,7 +195,7 @@ void StepSchedule::reduce_bucket() {
   in_flight_.swap(complete_);
   stage_.comm().begin_group();
   for (UnitState* u : in_flight_) {
-    stage_.announce(*u, "reduce");
+    events_.set_unit(u->name(), "reduce");
     u->reduce_work = stage_.reduce_gradient(*u);
   }
   stage_.comm().end_group();
@@ -246,7 +249,8 @@ void StepSchedule::reduce_rest() {
 }
 
 double StepSchedule::divisor(double scale) const {
-  return double(stage_.gradients_added()) * scale;
+  const Options& o = stage_.options();  // reproducible reductions do not divide by the ranks
+  return double(o.reproducible ? o.accumulation * stage_.comm().size() : o.accumulation) * scale;
 }
 
 StepResult StepSchedule::measure_gradient(double scale) {
@@ -265,12 +269,12 @@ void StepSchedule::update(const StepResult& gradient, double lr, double scale) {
   const double max_norm = stage_.options().gradient_clipping;
   const Update step{lr, float(clip_factor(gradient.grad_norm, max_norm) / divisor(scale))};
   for (UnitState& u : units_) {
-    stage_.announce(u, "update");
+    events_.set_unit(u.name(), "update");
     if (gradient.skipped)
       u.optimizer->skip_update(u.kept_parameter().memory(), stage_.gradient_shard(u));
     else
       update(u, step);
-    stage_.clear_gradient(u);
+    kernel::fill(0, u.full_gradient.defined() ? u.full_gradient : u.gradient_shard);
   }
   if (!updated_.empty()) gather_updated();
   events_.set_unit("");

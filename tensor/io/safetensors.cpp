@@ -70,9 +70,9 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
     if (__builtin_mul_overflow(bits, d, &bits))
       throw InputError(str(what, ": shape ", to_string(entry.shape), " of ", entry.dtype,
                            " has more bytes than can be counted"));
-  require_input(bits % 8 == 0 && entry.bytes() == bits / 8, what, ": shape ", in_words(entry.shape),
-                " of ", entry.dtype, " takes ", bits / 8, " bytes, but data_offsets span ",
-                entry.bytes());
+  require_input(bits % 8 == 0 && entry.bytes() == bits / 8, what, ": shape ",
+                to_string(entry.shape), " of ", entry.dtype, " takes ", bits / 8,
+                " bytes, but data_offsets span ", entry.bytes());
   return entry;
 }
 

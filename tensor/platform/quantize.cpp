@@ -96,11 +96,11 @@ void require_quantized(const char* what, const Quantized& q, const Tensor& x) {
                 groups = (n + Quantized::kGroup - 1) / Quantized::kGroup;
   require((q.bits == 8 || q.bits == 4) && n % 2 == 0, what, ": rows of ", n, " elements in ",
           q.bits, " bits; rows are even, and bits 8 or 4");
-  require(q.codes.dtype() == Dtype::u8 && q.codes.numel() == rows * n * q.bits / 8 &&
-              q.scales.dtype() == Dtype::f32 && q.scales.numel() == rows * groups,
-          what, ": ", in_words(x.shape()), " elements need ", rows * n * q.bits / 8,
-          " u8 codes and ", rows * groups, " f32 scales, not ", q.codes.numel(), " ",
-          name(q.codes.dtype()), " and ", q.scales.numel(), " ", name(q.scales.dtype()));
+  if (q.codes.dtype() != Dtype::u8 || q.codes.numel() != rows * n * q.bits / 8 ||
+      q.scales.dtype() != Dtype::f32 || q.scales.numel() != rows * groups)
+    refuse(what, ": ", to_string(x.shape()), " elements need ", rows * n * q.bits / 8,
+           " u8 codes and ", rows * groups, " f32 scales, not ", q.codes.numel(), " ",
+           name(q.codes.dtype()), " and ", q.scales.numel(), " ", name(q.scales.dtype()));
 }
 
 // Of both kernels: they touch the same elements.

@@ -25,11 +25,12 @@
 // compute type forward, 7 T D + 2 T T backward. tensor/cpu and tensor/cuda go tile by tile, and
 // need no T by T matrix.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "tensor/backend.h"
+#include "tensor/reference/kernel_call.h"
 #include "tensor/reference/product.h"
 
 namespace zl {
@@ -38,6 +39,19 @@ namespace {
 using reference::Matrix;
 using reference::product;
 using reference::transposed;
+
+// B, T, H, D
+std::array<int64_t, 4> checked_dims(const char* what, const AttentionSaved& s) {
+  if (s.qkv.shape().size() != 3 || s.qkv.dim(2) % 3 != 0)
+    refuse(what, ": qkv must be (B, T, 3C), not ", to_string(s.qkv.shape()));
+  const int64_t B = s.qkv.dim(0), T = s.qkv.dim(1), C = s.qkv.dim(2) / 3;
+  if (s.heads <= 0 || C % s.heads != 0)
+    refuse(what, ": ", C, " channels cannot be split into ", s.heads, " heads");
+  kernel::require_is(what, "y", s.y, B * T * C, s.qkv.dtype());
+  kernel::require_is(what, "row statistics", s.log_sum_exp, B * s.heads * T,
+                     compute_type(s.qkv.dtype()));
+  return {B, T, s.heads, C / s.heads};
+}
 
 // One head of one sequence. Its matrices are in the workspace, in the compute type.
 template <class S>
@@ -122,6 +136,14 @@ void softmax_backward(const Matrix<F>& P, const Matrix<F>& dP) {  // dP becomes 
 
 }  // namespace
 
+void kernel::attention(const AttentionSaved& s) {
+  const auto [B, T, H, D] = checked_dims("attention", s);
+  // Two matmuls (scores, weighted values) over the lower triangle, diagonal included; a
+  // multiply-add counts as 2 operations.
+  recorded("attention", s.y, 4 * B * H * D * (T * (T + 1) / 2), {&s.qkv, &s.y, &s.log_sum_exp})
+      .attention(s, workspace(KernelId::attention, {B, T, H, D}, s.y));
+}
+
 void Backend::attention(const AttentionSaved& saved, const Tensor& workspace) {
   for_each_head(saved, workspace, [&](auto head) {
     const auto Q = head.read(saved.qkv, 0), K = head.read(saved.qkv, 1),
@@ -135,6 +157,15 @@ void Backend::attention(const AttentionSaved& saved, const Tensor& workspace) {
 
     head.write(Y, saved.y);
   });
+}
+
+void kernel::attention_backward(const AttentionSaved& s, const Tensor& dy, const Tensor& dqkv) {
+  const auto [B, T, H, D] = checked_dims("attention_backward", s);
+  require_same("attention_backward", s.y, {&dy});
+  require_same("attention_backward", s.qkv, {&dqkv});
+  recorded("attention_backward", dqkv, 10 * B * H * D * (T * (T + 1) / 2),
+           {&s.qkv, &s.y, &s.log_sum_exp, &dy, &dqkv})
+      .attention_backward(s, dy, dqkv, workspace(KernelId::attention_backward, {B, T, H, D}, dqkv));
 }
 
 void Backend::attention_backward(const AttentionSaved& saved, const Tensor& dy, const Tensor& dqkv,

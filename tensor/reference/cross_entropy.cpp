@@ -13,16 +13,26 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/backend.h"
+#include "tensor/reference/kernel_call.h"
 
 namespace zl {
 namespace {
 
 int64_t checked_target(const Tensor& targets, int64_t row, int64_t V) {
   const int32_t target = targets.data<int32_t>()[size_t(row)];
-  require(target >= 0 && target < V, "cross_entropy: target ", target, " of row ", row,
-          " is out of range for ", V, " classes");
+  if (target < 0 || target >= V)
+    refuse("cross_entropy: target ", target, " of row ", row, " is out of range for ", V,
+           " classes");
   return target;
+}
+
+void require_loss(const char* what, const Tensor& logits, const Tensor& targets,
+                  const Tensor& loss) {
+  kernel::require_ids(what, targets);
+  if (logits.rows() != targets.numel())
+    refuse(what, ": logits ", to_string(logits.shape()), " and targets ",
+           to_string(targets.shape()), " have different rows");
+  kernel::require_is(what, "row statistics", loss, 1, compute_type(logits.dtype()));
 }
 
 template <class F>
@@ -40,6 +50,13 @@ struct Softmax {
 
 }  // namespace
 
+void kernel::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss) {
+  require_loss("cross_entropy", logits, targets, loss);
+  recorded("cross_entropy", loss, 4 * logits.numel(), {&logits, &targets, &loss})
+      .cross_entropy(logits, targets, loss,
+                     workspace(KernelId::cross_entropy, {logits.rows()}, logits));
+}
+
 void Backend::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& loss,
                             const Tensor&) {
   for_float_type(logits.dtype(), [&]<class T>(T) {
@@ -53,6 +70,14 @@ void Backend::cross_entropy(const Tensor& logits, const Tensor& targets, const T
     }
     loss.data<F>()[0] = F(sum / double(R));
   });
+}
+
+void kernel::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
+                                    const Tensor& dloss, const Tensor& dlogits) {
+  require_loss("cross_entropy_backward", logits, targets, dloss);
+  require_same("cross_entropy_backward", logits, {&dlogits});
+  recorded("cross_entropy_backward", dlogits, 6 * logits.numel(), {&logits, &targets, &dlogits})
+      .cross_entropy_backward(logits, targets, dloss, dlogits);
 }
 
 void Backend::cross_entropy_backward(const Tensor& logits, const Tensor& targets,

@@ -1,12 +1,16 @@
-// Fills, casts and sums, element by element.
+// Fills and sums, element by element. Copies, casts and what adds to a tensor: transfer.cpp.
 //
 // A tensor of type T is stored in T and computed in F = Compute<T>: fp32, or fp64 for f64. A kernel
 // converts what it reads to F, computes there, and rounds once, when it writes: T(F). bf16 and f16
 // round to nearest even (tensor/dtype.h).
-#include "tensor/backend.h"
 #include "tensor/random.h"
+#include "tensor/reference/kernel_call.h"
 
 namespace zl {
+
+void kernel::fill(double value, const Tensor& out) {
+  recorded("fill", out, 0, {&out}).fill(value, out);
+}
 
 void Backend::fill(double value, const Tensor& out) {
   if (out.dtype() == Dtype::i32) {
@@ -18,16 +22,9 @@ void Backend::fill(double value, const Tensor& out) {
   });
 }
 
-// Tensors of one type may be overlapping ranges of one storage.
-void Backend::copy(const Tensor& from, const Tensor& to) {
-  if (from.dtype() == to.dtype()) return move_bytes(from.address(), to.address(), to.bytes());
-  for_float_type(from.dtype(), [&]<class S>(S) {
-    for_float_type(to.dtype(), [&]<class T>(T) {
-      const auto x = from.data<S>();
-      const auto y = to.data<T>();
-      for (size_t i = 0; i < y.size(); ++i) y[i] = T(Compute<T>(Compute<S>(x[i])));
-    });
-  });
+void kernel::normal(const NormalStream& s, int64_t first, const Tensor& out) {
+  if (s.deviation == 0) return fill(s.mean, out);
+  recorded("normal", out, 0, {&out}).normal(s.seed, s.stream, first, s.mean, s.deviation, out);
 }
 
 // Element i is number first + i of the stream: Box & Muller 1958 on Philox's bits
@@ -42,22 +39,16 @@ void Backend::normal(uint64_t seed, uint64_t stream, int64_t first, double mean,
   });
 }
 
+void kernel::add(const Tensor& a, const Tensor& b, const Tensor& y) {
+  require_same("add", a, {&b, &y});
+  recorded("add", y, y.numel(), {&a, &b, &y}).add(a, b, y);
+}
+
 void Backend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
   for_float_type(y.dtype(), [&]<class T>(T) {
     using F = Compute<T>;
     const auto left = a.data<T>(), right = b.data<T>(), sum = y.data<T>();
     for (size_t i = 0; i < sum.size(); ++i) sum[i] = T(F(left[i]) + F(right[i]));
-  });
-}
-
-void Backend::accumulate(const Tensor& from, const Tensor& into) {
-  for_float_type(from.dtype(), [&]<class S>(S) {
-    for_float_type(into.dtype(), [&]<class T>(T) {
-      using F = decltype(Compute<S>() + Compute<T>());  // the wider of the two
-      const auto x = from.data<S>();
-      const auto y = into.data<T>();
-      for (size_t i = 0; i < y.size(); ++i) y[i] = T(Compute<T>(F(y[i]) + F(x[i])));
-    });
   });
 }
 

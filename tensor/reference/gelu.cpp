@@ -11,7 +11,7 @@
 // x^3 must not overflow: |x| < 1e12 in fp32.
 #include <cmath>
 
-#include "tensor/backend.h"
+#include "tensor/reference/kernel_call.h"
 
 namespace zl {
 namespace {
@@ -34,7 +34,15 @@ F slope(F x) {
   return logistic(z) + x * logistic(z) * logistic(-z) * two_du;
 }
 
+// Operations per element: a cubic polynomial for tanh's argument, an exponential, a division.
+constexpr int64_t kGeluOperations = 14;
+
 }  // namespace
+
+void kernel::gelu(const Tensor& x, const Tensor& y) {
+  require_same("gelu", x, {&y});
+  recorded("gelu", y, kGeluOperations * x.numel(), {&x, &y}).gelu(x, y);
+}
 
 void Backend::gelu(const Tensor& in, const Tensor& out) {
   for_float_type(out.dtype(), [&]<class T>(T) {
@@ -44,6 +52,12 @@ void Backend::gelu(const Tensor& in, const Tensor& out) {
       y[i] = T(value * logistic(two_u(value)));
     }
   });
+}
+
+void kernel::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, Write write) {
+  require_same("gelu_backward", x, {&dy, &dx});
+  recorded("gelu_backward", dx, 2 * kGeluOperations * x.numel(), {&x, &dy, &dx})
+      .gelu_backward(x, dy, dx, write);
 }
 
 void Backend::gelu_backward(const Tensor& in, const Tensor& gradient, const Tensor& out,

@@ -1,17 +1,15 @@
-// Memory of the reference backend, and the workspace of its kernels: one buffer for each matrix or
-// row of sums that a formula names and that no tensor holds.
+// Memory of the reference backend, the clock of the host, and the workspace of the kernels: one
+// buffer for each matrix or row of sums that a formula names and that no tensor holds.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 
 #include "tensor/backend.h"
 
 namespace zl {
-namespace {
 
 constexpr std::align_val_t kAlignment{64};  // [B] a cache line
-
-}  // namespace
 
 int64_t Backend::workspace(KernelId kernel, std::span<const int64_t> dims, Dtype dtype) const {
   const int64_t size = size_of(compute_type(dtype));
@@ -41,17 +39,14 @@ void Backend::poison(void* block, int64_t bytes) noexcept {
     std::memcpy(static_cast<char*>(block) + i, &nan, size_t(std::min<int64_t>(8, bytes - i)));
 }
 
-// Done when they return, also in a backend whose move_bytes is only enqueued.
-void Backend::upload(const void* host, const Tensor& to) {
-  Backend::move_bytes(host, to.host_address(), to.bytes());
-}
-
-void Backend::download(const Tensor& from, void* host) {
-  Backend::move_bytes(from.host_address(), host, from.bytes());
-}
-
-void Backend::move_bytes(const void* from, void* to, int64_t bytes) {
-  if (bytes > 0) std::memmove(to, from, size_t(bytes));
+std::function<double()> Backend::timing(Stream, const std::function<void()>& work) {
+  using Clock = std::chrono::steady_clock;
+  synchronize();
+  const auto begin = Clock::now();
+  work();
+  synchronize();
+  return
+      [seconds = std::chrono::duration<double>(Clock::now() - begin).count()] { return seconds; };
 }
 
 Backend& reference_backend() {

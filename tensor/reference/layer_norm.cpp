@@ -16,7 +16,7 @@
 // changes no y.
 #include <cmath>
 
-#include "tensor/backend.h"
+#include "tensor/reference/kernel_call.h"
 
 namespace zl {
 namespace {
@@ -29,6 +29,17 @@ auto sum_over(int64_t n, Term term) {
 }
 
 }  // namespace
+
+void kernel::layer_norm(const LayerNormSaved& s, const Tensor& bias, double eps, const Tensor& y) {
+  const int64_t c = s.x.dim(-1);
+  require_same("layer_norm", s.x, {&y});
+  require_is("layer_norm", "the weight", s.weight, c, y.dtype());
+  require_is("layer_norm", "the bias", bias, c, y.dtype());
+  for (const Tensor* statistics : {&s.mean, &s.rstd})
+    require_is("layer_norm", "row statistics", *statistics, s.x.rows(), compute_type(y.dtype()));
+  recorded("layer_norm", y, 8 * y.numel(), {&s.x, &s.weight, &bias, &s.mean, &s.rstd, &y})
+      .layer_norm(s, bias, eps, y);
+}
 
 void Backend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double eps,
                          const Tensor& y) {
@@ -49,6 +60,16 @@ void Backend::layer_norm(const LayerNormSaved& saved, const Tensor& bias, double
       saved.rstd.data<F>()[size_t(r)] = rstd;
     }
   });
+}
+
+void kernel::layer_norm_backward(const LayerNormSaved& s, const Tensor& dy,
+                                 const LayerNormGradients& out) {
+  require_same("layer_norm_backward", s.x, {&dy, &out.dx});
+  require_same("layer_norm_backward", s.weight, {&out.dweight, &out.dbias});
+  recorded("layer_norm_backward", out.dx, 14 * dy.numel(),
+           {&s.x, &s.weight, &s.mean, &s.rstd, &dy, &out.dx, &out.dweight, &out.dbias})
+      .layer_norm_backward(
+          s, dy, out, workspace(KernelId::layer_norm_backward, {dy.rows(), dy.dim(-1)}, out.dx));
 }
 
 void Backend::layer_norm_backward(const LayerNormSaved& saved, const Tensor& gradient,

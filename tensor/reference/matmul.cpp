@@ -12,7 +12,7 @@
 // bf16 and f16 are converted to fp32, multiplied there, and the result is rounded once.
 #include <type_traits>
 
-#include "tensor/backend.h"
+#include "tensor/reference/kernel_call.h"
 #include "tensor/reference/product.h"
 
 namespace zl {
@@ -43,6 +43,27 @@ void add_to_every_row(const T* bias, const Matrix<F>& m) {
 
 }  // namespace
 
+void kernel::matmul(Factor fa, Factor fb, const Tensor& bias, const Tensor& out, Write write) {
+  const auto& [a, ta] = fa;
+  const auto& [b, tb] = fb;
+  const bool a_turned = ta == Transpose::yes, b_turned = tb == Transpose::yes;
+  const int64_t m = out.rows(), k = b_turned ? b.dim(-1) : b.rows(),
+                n = b_turned ? b.rows() : b.dim(-1);
+  const auto fits = [&out = out](int64_t stored, int64_t columns) {
+    return stored == columns || stored == out.backend().padded_columns(columns);
+  };
+  if (a.rows() != (a_turned ? k : m) || !fits(a.dim(-1), a_turned ? m : k) || !fits(out.dim(-1), n))
+    refuse("matmul: (", a_turned ? a.dim(-1) : a.rows(), ", ", a_turned ? a.rows() : a.dim(-1),
+           ")(", k, ", ", n, ") cannot give ", to_string(out.shape()));
+  if (a.dtype() != b.dtype() || a.dtype() != out.dtype() || !is_float(a.dtype()))
+    refuse("matmul: types ", name(a.dtype()), ", ", name(b.dtype()), " and ", name(out.dtype()),
+           " must be one float type");
+  if (bias.defined() && write != Write::set) refuse("matmul: a bias needs Write::set");
+  if (bias.defined()) require_is("matmul", "the bias", bias, n, out.dtype());
+  recorded("matmul", out, 2 * m * n * k, {&a, &b, &out})
+      .matmul(fa, fb, bias, out, write, workspace(KernelId::matmul, {m, n, k}, out));
+}
+
 void Backend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, Write write,
                      const Tensor& workspace) {
   if (out.numel() == 0) return;
@@ -55,6 +76,12 @@ void Backend::matmul(Factor a, Factor b, const Tensor& bias, const Tensor& out, 
     if (bias.defined()) add_to_every_row(bias.data<T>().data(), C);
     if constexpr (!std::is_same_v<T, F>) convert(C.data, out.data<T>().data(), out.numel());
   });
+}
+
+void kernel::sum_rows(const Tensor& x, const Tensor& out) {
+  require_is("sum_rows", "out", out, x.dim(-1), x.dtype());
+  recorded("sum_rows", out, x.numel(), {&x, &out})
+      .sum_rows(x, out, workspace(KernelId::sum_rows, {x.rows(), x.dim(-1)}, out));
 }
 
 // The rows are added in their order; their sum is added to `out` once.

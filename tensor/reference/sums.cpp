@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "tensor/backend.h"
-#include "tensor/kernels.h"
+#include "tensor/reference/kernel_call.h"
 
 namespace zl {
 namespace {
@@ -62,6 +61,24 @@ void add_in_order(const OrderedSum& what) {
 
 }  // namespace
 
+void kernel::sum_of_squares(const Tensor& x, const Tensor& out) { sums_of_squares({&x, 1}, out); }
+
+void kernel::sums_of_squares(std::span<const Tensor> xs, const Tensor& out) {
+  require_is("sums_of_squares", "out", out, int64_t(xs.size()), Dtype::f64);
+  std::vector<int64_t> sizes;
+  int64_t operations = 0, bytes = out.bytes();
+  for (const Tensor& x : xs) {
+    if (!is_float(x.dtype()) || x.dtype() != xs[0].dtype() || &x.memory() != &out.memory())
+      refuse("sums_of_squares: ", name(x.dtype()), " beside ", name(xs[0].dtype()),
+             "; all tensors must have one float type and be in the memory of out");
+    sizes.push_back(x.numel());
+    operations += 2 * x.numel();
+    bytes += x.bytes();
+  }
+  out.memory().append_kernel("sums_of_squares", bytes, operations);
+  out.backend().sums_of_squares(xs, out, workspace(KernelId::sums_of_squares, sizes, out));
+}
+
 void Backend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out, const Tensor&) {
   for (size_t i = 0; i < xs.size(); ++i)
     for_float_type(xs[i].dtype(), [&]<class T>(T) {
@@ -69,6 +86,12 @@ void Backend::sums_of_squares(std::span<const Tensor> xs, const Tensor& out, con
       const size_t blocks = (x.size() + kBlock - 1) / kBlock;
       out.data<double>()[i] = squares_of_tree(x, 0, std::bit_ceil(blocks));
     });
+}
+
+void kernel::squares_of_blocks(const Tensor& x, const Tensor& out) {
+  const int64_t blocks = (x.numel() + kSquaresBlock - 1) / kSquaresBlock;
+  require_is("squares_of_blocks", "out", out, blocks, Dtype::f64);
+  recorded("squares_of_blocks", out, 2 * x.numel(), {&x, &out}).squares_of_blocks(x, out);
 }
 
 void Backend::squares_of_blocks(const Tensor& x, const Tensor& out) {

@@ -25,7 +25,7 @@ std::string page(const std::string& name) { return cli::read_file(ZEROLAB_SOURCE
 
 // As X::y, or as y behind a type that begins its line; in these two classes after two blanks.
 bool defines(const std::string& file, const std::string& function) {
-  static const std::regex around("(kernel|reference|ThisStage|ThreadCommunicator)::");
+  static const std::regex around("(reference|ThisStage|ThreadCommunicator)::");
   const std::string name = std::regex_replace(function, around, "");
   if (cli::contains(name, ":")) return cli::contains(file, name + "(");
   const std::string begin = function.starts_with("Th") ? "\n  " : "\n";
