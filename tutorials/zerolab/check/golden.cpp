@@ -5,8 +5,6 @@
 
 #include "tensor/io/safetensors.h"
 #include "tutorials/zerolab/check/commands.h"
-#include "tutorials/zerolab/cli/document.h"
-#include "tutorials/zerolab/cli/number_text.h"
 #include "tutorials/zerolab/cli/quantity.h"
 #include "tutorials/zerolab/report/run_json.h"
 #include "tutorials/zerolab/report/run_page.h"
@@ -21,9 +19,8 @@ using Json = nlohmann::ordered_json;
 std::string token_bytes(const TokenData& data) {
   std::vector<int32_t> tokens(size_t(data.tokens()));
   data.read(0, 0, tokens);
-  std::string bytes;
-  for (const int32_t t : tokens) bytes += {char(t & 255), char(t >> 8)};
-  return bytes;
+  const std::vector<uint16_t> words(tokens.begin(), tokens.end());
+  return {reinterpret_cast<const char*>(words.data()), 2 * words.size()};
 }
 
 Json golden_json(const RunSetup& setup, const TrainingResult& result,

@@ -97,19 +97,16 @@ RunNumbers read_run(const std::string& given) {
   // Python writes numbers that JSON does not have.
   text = std::regex_replace(text, std::regex("([:,]\\s{0,99})-?(NaN|Infinity)"), "$1\"nan\"");
   const bool json = is_json(text), binary = text.find('\0') != text.npos;
-  Json rows = Json::parse(text, nullptr, false);
-  if (rows.is_object() && rows.contains("log_history")) rows = Json(rows["log_history"]);
-  if (!json || !rows.is_array()) {
-    rows = Json::array();
-    std::istringstream lines(text);
-    TextLines numbers;
-    for (std::string line; std::getline(lines, line);) {
-      rows.push_back(Json::parse(line, nullptr, false));
-      if (!json && !binary && !rows.back().is_object()) rows.back() = numbers.row(line);
-    }
-  }
+  const Json all = Json::parse(text, nullptr, false);
+  const Json rows = all.is_object() ? all.value("log_history", Json()) : all;
+  std::istringstream lines(json && rows.is_array() ? "" : text);
   RunNumbers run;
+  TextLines numbers;
   for (const Json& row : rows) add(run, row);
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line, nullptr, false);
+    add(run, json || binary || row.is_object() ? row : numbers.row(line));
+  }
   require_input(!run.empty(), "'", path, "' has no losses: neither metrics.jsonl nor ",
                 "trainer_state.json, and no lines with a step and a loss");
   return run;

@@ -11,7 +11,6 @@
 #include <limits>
 #include <regex>
 #include <sstream>
-#include <utility>
 
 #include "nn/gpt.h"
 #include "stages/predict/closed_form.h"
@@ -32,31 +31,12 @@ Unit CheckedModel::all() const {
   return all;
 }
 
-CheckedModel::Sizes CheckedModel::sizes(const Unit& unit, int ranks) const {
-  Sizes sizes;
-  for (const Parameter* p : unit.parameters) {
-    const bool turned = transposed && p->shape.size() == 2 && p->name.starts_with("h.");
-    const int64_t n = p->numel(), rows = p->shape.empty() ? 1 : p->shape[turned];
-    sizes.exact += n;
-    sizes.rows += n == 0 ? 0 : n / rows * round_up(rows, ranks);
-  }
-  sizes.flat = round_up(sizes.exact, ranks);
-  return sizes;
-}
-
-const char* CheckedModel::Sizes::padding(int64_t n) const {
-  return n == rows    ? "the first dimension of each parameter is padded, as by fully_shard"
-         : n == exact ? "nothing is padded"
-         : n == flat  ? "a unit is padded as one, as by FSDP1"
-                      : nullptr;
-}
-
 CheckedModel gpt_units(const GptConfig& config) {
   const auto gpt = std::make_shared<Gpt>(config);
   return {.units = gpt->units(), .owner = gpt, .either_layout = true};
 }
 
-CheckedModel read_units(const std::string& path) {
+CheckedModel read_units(const std::string& path, Dtype& dtype) {
   static const std::regex row(R"(\s*([^\s,]+)[\s,]+([\dx()[\], ]+)[\s,]+([^\s,]+)[\s,]+(\S+)\s*)");
   InputText file(path);
   const auto parameters = std::make_shared<std::deque<Parameter>>();
@@ -72,10 +52,10 @@ CheckedModel read_units(const std::string& path) {
     require_line(std::regex_match(line, words, row), line.substr(0, 80),
                  "' is not name, shape, dtype and unit, such as 'wte.weight 256x32 float32 root'");
     const std::string name = words[1], type = our_type(words[3]);
-    const bool one_type = model.dtype.empty() || type == model.dtype;
-    require_line(one_type && (type == "f32" || type == "bf16" || type == "f16"), name, "' is ",
-                 type, "; all must be float32, or all bfloat16, or all float16");
-    model.dtype = type;
+    for (const Dtype known : {Dtype::f32, Dtype::bf16, Dtype::f16})
+      if (model.units.empty() && type == zl::name(known)) dtype = known;
+    require_line(type == zl::name(dtype), name, "' is ", type,
+                 "; all must be float32, or all bfloat16, or all float16");
     // "256x32", "(256, 32)" or "[256,32]"; "()" of a scalar
     std::istringstream numbers(std::regex_replace(words[2].str(), std::regex("\\D"), " "));
     const Shape sizes{std::istream_iterator<int64_t>(numbers), {}};
@@ -94,33 +74,46 @@ CheckedModel read_units(const std::string& path) {
 
 // ---- plans -------------------------------------------------------------------------------------
 
+int64_t TrafficCase::padded(const Unit& unit) const {
+  int64_t sum = 0;
+  for (const Parameter* p : unit.parameters) {
+    const bool turned = model.transposed && p->shape.size() == 2 && p->name.starts_with("h.");
+    const int64_t n = p->numel(), rows = p->shape.empty() ? 1 : p->shape[turned];
+    sum += n == 0 ? 0 : n / rows * round_up(rows, ranks);
+  }
+  return sum;
+}
+
+const char* TrafficCase::padding(int64_t n, const Unit& unit) const {
+  const int64_t exact = unit.numel();
+  return n == padded(unit) ? "the first dimension of each parameter is padded, as by fully_shard"
+         : n == exact      ? "nothing is padded"
+         : n == round_up(exact, ranks) ? "a unit is padded as one, as by FSDP1"
+                                       : nullptr;
+}
+
 namespace {
 
-struct Planner : TrafficCase {
-  TrafficPlan plan = {};
+struct Planner : TrafficCase, TrafficPlan {
   bool sums = false;  // the sizes of calls depend on buckets
 
-  std::string type_of(Purpose purpose) const {
-    const bool reduced = purpose == Purpose::gradient;
-    const bool said = reduced && (config.communication_data_type || config.grad_accum_dtype);
-    if (!said && !model.dtype.empty()) return model.dtype;
-    return name(reduced ? communication_type(config) : config.precision);
+  Dtype type_of(Purpose purpose) const {
+    return purpose == Purpose::gradient ? communication_type(config) : config.precision;
   }
-  void call(PlannedCalls calls, const std::string& of, int64_t times = 1) {
-    if (times == 0 || calls.elements == 0) return;
-    if (calls.group == 0) calls.group = ranks;
-    auto row = std::ranges::find_if(plan.calls, [&](const PlannedCalls& p) {
-      return p.is(calls.collective, calls.purpose) && p.elements == calls.elements &&
-             p.group == calls.group;
+  void call(PlannedCalls more, const std::string& of, int64_t times = 1) {
+    if (times == 0 || more.elements == 0) return;
+    if (more.group == 0) more.group = ranks;
+    auto row = std::ranges::find_if(calls, [&](const PlannedCalls& p) {
+      return p.is(more.collective, more.purpose) && p.elements == more.elements &&
+             p.group == more.group;
     });
-    if (row == plan.calls.end()) row = plan.calls.insert(row, calls);
-    row->dtype = type_of(row->purpose), row->sum_only = sums && !row->number();
+    if (row == calls.end()) row = calls.insert(row, more);
+    row->dtype = name(type_of(row->purpose)), row->sum_only = sums && !row->number();
     row->planned += times;
     if (std::ranges::find(row->units, of) == row->units.end()) row->units.push_back(of);
   }
-  // DeepSpeed's: of reduce_bucket_size, but an absent key means 5e8.
-  void buckets(const char* collective, int64_t sum, int64_t times) {
-    const int64_t most = config.reduce_bucket_size > 1 ? config.reduce_bucket_size : 500'000'000;
+  void buckets(const char* collective, int64_t sum, int64_t times) {  // DeepSpeed's
+    const int64_t most = config.reduce_bucket_size;
     call({collective, Purpose::gradient, most}, "", sum / most * times);
     call({collective, Purpose::gradient, sum % most}, "", times);
   }
@@ -143,7 +136,7 @@ void zerolab_stage(Planner& p) {
   options.stage = StageKind(p.system.c_str());
   options = with_groups(options, p.ranks);
   const std::vector<int64_t> sizes = padded_unit_sizes(p.model.units, p.ranks, options);
-  p.plan.each = reduces_every_micro_batch(options);
+  p.each = reduces_every_micro_batch(options);
   p.unit_calls(options, sizes);
   const CommunicationLog log = steady_traffic({options, p.ranks, sizes});
   for (const auto& [key, row] : log.rows())
@@ -152,9 +145,9 @@ void zerolab_stage(Planner& p) {
 }
 
 void torch_ddp(Planner& p) {
-  p.plan.each = false;
+  p.each = false;
   p.sums = true;
-  const int64_t bytes = p.type_of(Purpose::gradient) == "f32" ? 4 : 2;
+  const int64_t bytes = size_of(p.type_of(Purpose::gradient));
   const Unit all = p.model.all();
   int64_t bucket = 0, most = 1 << 20;  // [n], [B]
   for (size_t i = all.parameters.size(); i-- > 0;) {
@@ -172,22 +165,23 @@ void fully_sharded(Planner& p) {
   if (p.system == "fsdp2-no-reshard")
     options.overlap.max_reuse_distance = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> sizes;
-  for (const Unit& unit : p.model.units) sizes.push_back(p.model.sizes(unit, p.ranks).rows);
+  for (const Unit& unit : p.model.units) sizes.push_back(p.padded(unit));
   p.unit_calls(options, sizes);
-  const auto [exact, rows, flat] = p.model.sizes(p.model.all(), p.ranks);
-  if (rows > exact)
-    p.plan.note = str("padding: fully_shard pads the first dimension of each parameter for ",
-                      p.ranks, " ranks: ", with_commas(rows - exact), " of ", with_commas(rows),
-                      " elements are padding");
+  const Unit all = p.model.all();
+  const int64_t padded = p.padded(all), more = padded - all.numel();
+  if (more > 0)
+    p.note =
+        str("padding: fully_shard pads the first dimension of each parameter for ", p.ranks,
+            " ranks: ", with_commas(more), " of ", with_commas(padded), " elements are padding");
 }
 
 // DeepSpeed 0.19.8, stage_1_and_2.py: all gradients are one flat group, padded to 2 N; each rank
 // all-reduces all of it, and all-gathers the updated parameters once.
 void deepspeed_flat(Planner& p) {
   const int64_t all = p.model.all().numel();
-  p.plan.each = p.system == "deepspeed-2";
+  p.each = p.system == "deepspeed-2";
   p.sums = true;
-  p.buckets("all_reduce", all, p.plan.each ? p.config.accumulation : 1);
+  p.buckets("all_reduce", all, p.each ? p.config.accumulation : 1);
   p.call({"all_reduce", Purpose::norm, 1}, "");
   p.call({"all_gather", Purpose::parameter, round_up(all, 2 * p.ranks)}, "flat");
 }
@@ -210,10 +204,7 @@ void deepspeed_3(Planner& p) {
       large.back() += small ? 0 : padded;
     }
   }
-  Overlap overlap = p.config.overlap;
-  for (const auto limit : {&Overlap::max_reuse_distance, &Overlap::max_live_parameters})
-    if (overlap.*limit == Overlap().*limit) overlap.*limit = 1'000'000'000;
-  const size_t kept = first_kept_block(large, overlap);
+  const size_t kept = first_kept_block(large, p.config.overlap);
   for (size_t u = 0; u < large.size(); ++u)
     p.call({"all_gather", Purpose::parameter, large[u]}, p.model.units[u].name,
            kept != 1 && u < kept ? 2 * A : A);
@@ -231,7 +222,7 @@ TrafficPlan plan_traffic(const TrafficCase& c) {
                                                                     {"", zerolab_stage}};
   Planner p{c};
   std::ranges::find_if(systems, [&](auto& s) { return c.system.starts_with(s.first); })->second(p);
-  return p.plan;
+  return p;
 }
 
 }  // namespace zl::cli

@@ -102,45 +102,76 @@ constexpr Form kForms[] = {
     {"Kineto trace", "cpu_op", "c10d::", "/name", "/args/Input type/0", "/args/Input Dims/0",
      "/args/Input Dims/1", "", ""}};
 
-class JsonReader {
+class JsonReader : Recording {
  public:
-  // One event of a list "traceEvents" or "entries".
-  void event(const Value& e) {
-    ++events_;
+  // The parser drops what the callback refuses: each event after it was read, and large values that
+  // are not needed. A file may be a list of events.
+  Recording read(InputText& file, const std::string& path) {
+    static const std::set<std::string> needed = {"traceEvents", "entries",   "distributedInfo",
+                                                 "otherData",   "pg_config", "rank"};
+    const auto keep = [&](int depth, Value::parse_event_t event, Value& value) {
+      if (event == Value::parse_event_t::key && depth == 1)
+        return needed.contains(value.get<std::string>());
+      const bool ends = event == Value::parse_event_t::object_end && depth <= 2;
+      return depth < 100 && !(ends && takes(value));
+    };
+    try {
+      finish(Value::parse(static_cast<std::istream&>(file), keep));
+    } catch (const Value::exception& e) {
+      throw InputError(str("'", path, "' is no JSON: ", e.what()));
+    }
+    require_input(events_ > 0, "'", path, "' is JSON, but no trace (\"traceEvents\") and no ",
+                  "flight recorder (\"entries\") with an event");
+    const auto sized = [](const SeenCall& call) { return std::max(call.elements, call.out) > 0; };
+    require_input(calls.empty() || std::ranges::any_of(calls, sized), "'", path,
+                  "' does not say the sizes of its collectives; profile with record_shapes=True");
+    return *this;
+  }
+
+ private:
+  bool takes(const Value& e) {  // whether it is an event
     const std::string category = text(e, "/cat"), event = text(e, "/name");
+    if (category.empty() && !e.contains("ph") && !e.contains("profiling_name")) return false;
+    ++events_;
     const bool phase = category == "phase" && event != "data" && event != "evaluate";
     if (phase || (category == "user_annotation" && event.starts_with("ProfilerStep")))
       spans_[phase ? int(whole(e, "/pid")) : -1].emplace(
           real(e, "/ts"), Span{!phase || event == "step", real(e, "/ts") + real(e, "/dur")});
     if (category == "user_annotation" && event.starts_with("gloo:"))
       types_[elements_of(at(e, "/args/Input Dims/0"), true)] = text(e, "/args/Input type/0");
-    for (size_t i = 0; i < std::size(kForms); ++i)
-      if (category == kForms[i].category && event.starts_with(kForms[i].event))
-        call(e, kForms[i], calls_[i]);
+    for (const Form* form = kForms; form <= form_; ++form)
+      if (category == form->category && event.starts_with(form->event)) call(e, form);
+    return true;
   }
 
-  Recording finish(const Value& header, const std::string& path) {
-    require_input(events_ > 0, "'", path, "' is JSON, but no trace (\"traceEvents\") and no ",
-                  "flight recorder (\"entries\") with an event");
-    const auto form = std::min(std::ranges::find_if(calls_, [](auto& of) { return !of.empty(); }),
-                               std::end(calls_) - 1);
-    Recording all{.kind = kForms[form - calls_].kind, .calls = *form, .notes = notes_};
+  void call(const Value& e, const Form* form) {
+    const std::string name = text(e, form->name);
+    const int64_t in = elements_of(at(e, form->in)), out = elements_of(at(e, form->out));
+    std::string type = our_type(text(e, form->type));
+    if (const double bytes = real(e, "/args/bytes"); bytes > 0 && in > 0)  // zerolab's
+      type = bytes == 4 * in ? "f32" : bytes == 8 * in ? "f64" : bytes == 2 * in ? "16-bit" : "";
+    if (name.ends_with("coalesced") && in < 0 && *form->category == 0)
+      notes = {"entries 'coalesced' close groups of the calls before them; not counted"};
+    else if (!name.empty() && name != "wait" && name != "init") {
+      if (std::exchange(form_, form) != form) calls.clear();
+      calls.push_back({name.substr(name.rfind(':') + 1), type, in, out, int(whole(e, form->group)),
+                       int(whole(e, form->rank, -1)), real(e, "/ts")});
+    }
+  }
+
+  void finish(const Value& header) {
+    kind = form_->kind;
     const int rank = int(whole(header, "/distributedInfo/rank", real(header, "/rank", -1)));
-    all.ranks = int(whole(header, "/distributedInfo/world_size", real(header, "/otherData/ranks")));
-    for (const Value& group : at(header, "/pg_config")) {      // of a flight recorder
-      const std::string members = at(group, "/ranks").dump();  // "[0, 1]"
-      const int more = int(std::ranges::count(members, ','));
-      if (more > 0) all.ranks = std::max(all.ranks, more + 1);
-    }
-    const auto sized = [](const SeenCall& call) { return std::max(call.elements, call.out) > 0; };
-    require_input(all.calls.empty() || std::ranges::any_of(all.calls, sized), "'", path,
-                  "' does not say the sizes of its collectives; profile with record_shapes=True");
+    ranks = int(whole(header, "/distributedInfo/world_size", real(header, "/otherData/ranks")));
+    for (const Value& group : at(header, "/pg_config"))  // of a flight recorder; ranks: "[0, 1]"
+      if (const auto more = std::ranges::count(at(group, "/ranks").dump(), ','); more > 0)
+        ranks = std::max(ranks, int(more) + 1);
     for (auto& [of, spans] : spans_) {
-      int& steps = all.steps[of < 0 ? rank : of];
-      for (auto& [begin, span] : spans) span.step = steps, steps += span.ends_step;
+      int& number = steps[of < 0 ? rank : of];
+      for (auto& [begin, span] : spans) span.step = number, number += span.ends_step;
     }
-    std::ranges::stable_sort(all.calls, {}, &SeenCall::time);
-    for (SeenCall& call : all.calls) {
+    std::ranges::stable_sort(calls, {}, &SeenCall::time);
+    for (SeenCall& call : calls) {
       const std::multimap<double, Span>& spans = spans_[call.rank];
       const auto next = spans.upper_bound(call.time);
       if (next != spans.begin() && call.time < std::prev(next)->second.end)
@@ -149,21 +180,6 @@ class JsonReader {
       const auto type = types_.find(std::max(call.elements, call.out));
       if (type != types_.end() && call.dtype.empty()) call.dtype = type->second;
     }
-    return all;
-  }
-
- private:
-  void call(const Value& e, const Form& form, std::vector<SeenCall>& calls) {
-    const std::string name = text(e, form.name);
-    const int64_t in = elements_of(at(e, form.in)), out = elements_of(at(e, form.out));
-    std::string type = our_type(text(e, form.type));
-    if (const double bytes = real(e, "/args/bytes"); bytes > 0 && in > 0)  // zerolab's
-      type = bytes == 4 * in ? "f32" : bytes == 8 * in ? "f64" : bytes == 2 * in ? "16-bit" : "";
-    if (name.ends_with("coalesced") && in < 0 && *form.category == 0)
-      notes_ = {"entries 'coalesced' close groups of the calls before them; not counted"};
-    else if (!name.empty() && name != "wait" && name != "init")
-      calls.push_back({name.substr(name.rfind(':') + 1), type, in, out, int(whole(e, form.group)),
-                       int(whole(e, form.rank, -1)), real(e, "/ts")});
   }
 
   // A step, or a phase of zerolab's, whose steps end with the phase "step". They do not overlap;
@@ -174,36 +190,10 @@ class JsonReader {
     int step = 0;
   };
   int64_t events_ = 0;
-  std::vector<SeenCall> calls_[std::size(kForms)];
-  std::set<std::string> notes_;
+  const Form* form_ = std::end(kForms) - 1;           // the first of those that the file has
   std::map<int, std::multimap<double, Span>> spans_;  // by begin; of each rank; -1: the file's
   std::map<int64_t, std::string> types_;  // of gloo's events, which repeat calls, by elements
 };
-
-// The parser drops what the callback refuses: each event after it was read, and large values that
-// are not needed.
-Recording read_json_recording(InputText& file, const std::string& path) {
-  static const std::set<std::string> needed = {"traceEvents", "entries",   "distributedInfo",
-                                               "otherData",   "pg_config", "rank"};
-  JsonReader reader;
-  std::string list = "traceEvents";  // of a file that is a list
-  int at = 1;
-  const auto keep = [&](int depth, Value::parse_event_t kind, Value& value) {
-    if (kind == Value::parse_event_t::key && depth == 1) {
-      list = value.get<std::string>(), at = 2;
-      return needed.contains(list);
-    }
-    if (kind != Value::parse_event_t::object_end || depth != at) return depth < 100;
-    if (list != "traceEvents" && list != "entries") return true;
-    reader.event(value);
-    return false;
-  };
-  try {
-    return reader.finish(Value::parse(static_cast<std::istream&>(file), keep), path);
-  } catch (const Value::exception& e) {
-    throw InputError(str("'", path, "' is no JSON: ", e.what()));
-  }
-}
 
 // ---- NCCL --------------------------------------------------------------------------------------
 
@@ -253,21 +243,19 @@ Recording read_nccl_log(std::istream& text) {
 
 // zlib reads files that are not gzip as they are.
 InputText::InputText(const std::string& path)
-    : std::istream(this), path_(path), file_(gzopen(path.c_str(), "rb")) {
-  require_input(file_, "'", path, "' cannot be opened: ", std::strerror(errno));
+    : std::istream(this), path_(path), file_(gzopen(path.c_str(), "rb"), gzclose) {
+  require_input(file_ != nullptr, "'", path, "' cannot be opened: ", std::strerror(errno));
   exceptions(badbit);  // so that what underflow() throws comes through
 }
-InputText::~InputText() { gzclose(file_); }
 
 std::streambuf::int_type InputText::underflow() {
-  const int read = gzread(file_, text_, sizeof text_);
+  const int read = gzread(file_.get(), text_, sizeof text_);
   if (read > 0) {
     setg(text_, text_, text_ + read);
     return std::char_traits<char>::to_int_type(*text_);
   }
   int code = Z_OK;
-  const char* problem = gzerror(file_, &code);
-  if (code == Z_ERRNO) problem = std::strerror(errno);
+  const char* problem = gzerror(file_.get(), &code);
   require_input(code == Z_OK || code == Z_STREAM_END, "'", path_, "' cannot be read to its end (",
                 problem, "): it is cut or damaged; copy it again");
   return EOF;
@@ -291,7 +279,7 @@ Recording read_recording(const std::string& path) {
                 "with _dump_nccl_trace_json() or, on gloo, _dump_fr_trace_json() of ",
                 "torch._C._distributed_c10d");
   const bool json = is_json(begin);
-  Recording all = json ? read_json_recording(file, path) : read_nccl_log(file);
+  Recording all = json ? JsonReader().read(file, path) : read_nccl_log(file);
   require_input(json || !all.calls.empty(), "'", path, "' is neither JSON nor a log of NCCL with ",
                 "collectives; for those run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL");
   require_input(!all.calls.empty(), "'", path, "' is a ", all.kind,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <istream>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -22,7 +23,8 @@ struct SeenCall {
   int group = 0;           // how many ranks take part; 0: the file does not say
   int rank = -1;           // -1: the file does not say
   double time = 0;
-  int step = -1;  // from 0; -1: outside all steps
+  int step = -1;        // from 0; -1: outside all steps
+  int64_t padding = 0;  // [n] that a comparison has taken away from the elements
 };
 
 struct Recording {
@@ -38,14 +40,13 @@ struct Recording {
 class InputText : private std::streambuf, public std::istream {
  public:
   explicit InputText(const std::string& path);  // throws InputError
-  ~InputText() override;
   // How the rest of the file begins, without taking it; "": at its end.
   std::string_view ahead();
 
  private:
   std::streambuf::int_type underflow() override;
   const std::string path_;
-  gzFile_s* const file_;
+  const std::unique_ptr<gzFile_s, int (*)(gzFile_s*)> file_;
   char text_[1 << 16];
 };
 

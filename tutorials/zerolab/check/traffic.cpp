@@ -22,7 +22,7 @@ struct TrafficOptions : RunOptions {
 };
 
 struct Run {
-  std::map<int, std::vector<std::vector<SeenCall>>> ranks;  // of each step
+  std::map<std::pair<int, int64_t>, std::vector<SeenCall>> steps;  // by rank and number
   std::set<std::string> formats, notes;
 };
 
@@ -44,20 +44,20 @@ void read_file(const TrafficOptions& options, const std::string& path, int place
                   ", but --steps says ", options.steps, "; leave it out");
     require_input(n >= steps || marked > 0, "the file has ", plural(n, "call"),
                   ", fewer than --steps ", steps);
-    std::vector<std::vector<SeenCall>> each(static_cast<size_t>(steps));
+    require_input(of < ranks && !run.steps.contains({of, 0}), "'", path, "' is of rank ", of,
+                  "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
+    for (int64_t step = 0; step < steps; ++step) run.steps[{of, step}] = {};
     int64_t i = 0;
     for (const SeenCall& call : file.calls) {
       if (call.rank != rank) continue;
-      const int64_t step = marked > 0 ? call.step : i++ * steps / n;
-      if (step >= 0 && step < steps)
-        each[size_t(step)].push_back(call);
+      const auto step = run.steps.find({of, marked > 0 ? call.step : i++ * steps / n});
+      if (step != run.steps.end())
+        step->second.push_back(call);
       else
         run.notes.insert("calls outside the marked steps are not counted");
     }
     if (marked + options.steps == 0)
       run.notes.insert("the file marks no steps: all of it is one; if it holds K, add --steps K");
-    require_input(of < ranks && run.ranks.emplace(of, each).second, "'", path, "' is of rank ", of,
-                  "; --ranks says ", ranks, ", from 0 on, and each rank is given once");
   }
 }
 
@@ -68,23 +68,21 @@ Json compare_all(const TrafficOptions& options, const TrafficCase& c) {
   Run run;
   for (const std::string& path : options.files)
     read_file(options, path, int(&path - options.files.data()), run);
-  std::map<Difference, int64_t> found;  // harmless ones last
+  std::map<Difference, size_t> found;  // harmless ones last
   Json rows, differences = Json::array();
-  int64_t steps = 0;
-  for (const auto& [rank, each] : run.ranks)
-    for (const auto& step : each) {
-      TrafficVerdict verdict = compare_traffic(c, step);
-      run.notes.merge(verdict.notes);
-      for (const Difference& d : verdict.differences) ++found[d];
-      ++steps;
-      if (rank != run.ranks.begin()->first) continue;
-      rows = Json::array();  // of the last step of the first rank
-      for (const auto& [of, numbers] : verdict.rows) {
-        rows.push_back({{"collective", of.first}, {"purpose", of.second}});
-        for (size_t i = 0; i < numbers.size(); ++i)
-          rows.back()[Json::json_pointer(kNumbers[i])] = numbers[i];
-      }
+  const size_t steps = run.steps.size();
+  for (const auto& [step, calls] : run.steps) {
+    TrafficVerdict verdict = compare_traffic(c, calls);
+    run.notes.merge(verdict.notes);
+    for (const Difference& d : verdict.differences) ++found[d];
+    if (step.first != run.steps.begin()->first.first) continue;
+    rows = Json::array();  // of the last step of the first rank
+    for (const auto& [of, numbers] : verdict.rows) {
+      rows.push_back({{"collective", of.first}, {"purpose", of.second}});
+      for (size_t i = 0; i < numbers.size(); ++i)
+        rows.back()[Json::json_pointer(kNumbers[i])] = numbers[i];
     }
+  }
   for (const auto& [d, times] : found) {
     const std::string only = times < steps ? str(" (", times, " of ", steps, " steps)") : "";
     differences.push_back({{"text", d.second + only}, {"harmless", d.first}});
@@ -102,22 +100,16 @@ Json compare_all(const TrafficOptions& options, const TrafficCase& c) {
 }
 
 int check_traffic(TrafficOptions& options) {
-  if (options.files.empty()) throw UsageError("check traffic needs a FILE that a run has written");
-  if (options.as.empty())
-    throw UsageError("--as is missing: what the run is meant to do, such as fsdp2");
-  if (!options.ranks) throw UsageError("--ranks is missing: the number of ranks of the run");
   if (options.units.empty() == !options.given("--model"))
     throw UsageError("say what the model is: --model NAME, or --units FILE with its parameters");
   options.source.ranks = *options.ranks;
   options.source.several_stages = true;
-  if (options.as == "hsdp") options.source.stage = StageKind("hsdp");
+  if (options.as.starts_with("deepspeed"))  // decides what the configuration leaves out
+    options.source.sets.push_back("zerolab.defaults=deepspeed");
   LoadedConfig loaded = load_settings(options, *options.ranks);
-  int64_t& reuse = loaded.config.overlap.max_reuse_distance;  // 0, if given, is not the default
-  if (loaded.origins.contains("zero_optimization.stage3_max_reuse_distance") && reuse == 0)
-    reuse = -1;
-  TrafficCase c{options.units.empty() ? gpt_units(choose_model(options, loaded).model)
-                                      : read_units(options.units),
-                options.as, loaded.config, *options.ranks};
+  const TrafficCase c{options.units.empty() ? gpt_units(choose_model(options, loaded).model)
+                                            : read_units(options.units, loaded.config.precision),
+                      options.as, loaded.config, *options.ranks};
   const Json document = compare_all(options, c);
   std::vector<Column<Json>> columns = {{"collective", "/collective", as_is<Json>},
                                        {"purpose", "/purpose", as_is<Json>}};
@@ -147,15 +139,14 @@ void add_traffic(CLI::App& check, Invocation& invocation) {
   Flags flags(check, invocation, "traffic",
               "collectives of a run beside the planned ones; names each difference",
               [] { return check_traffic(options); });
-  std::string systems;
-  for (const std::string& system : kSystems) systems += " " + system;
   flags.value(
       "FILE", "", "trace, log or flight recorder; one or more",
       [](const std::string& text) { options.files.push_back(text); }, Flags::Takes::several);
+  static const std::vector<std::string> systems = comma_list(kSystems);
   flags.add(
       "--as", "WHAT", options.as,
-      [](const std::string& text) { return kSystems[choose(text, kSystems)]; },
-      "what the run is meant to do:" + systems);
+      [](const std::string& text) { return systems[choose(text, systems)]; },
+      std::string("what the run is meant to do: ") + kSystems);
   flags.name("--units", "FILE",
              "any model: name, shape, dtype and unit per line, as units.py writes them",
              options.units);
@@ -166,6 +157,7 @@ void add_traffic(CLI::App& check, Invocation& invocation) {
   flags.add("--steps", "K", options.steps, count_within(1, 1 << 20),
             "how many steps a file holds that does not mark them (default 1)");
   flags.toggle("--json", "print one JSON document instead of text", options.json);
+  for (const char* flag : {"FILE", "--as", "--ranks"}) flags.required(flag);
   flags.footer(kFooter);
 }
 

@@ -23,23 +23,15 @@ namespace zl::cli {
 struct CheckedModel {
   std::vector<Unit> units;
   std::shared_ptr<void> owner;  // of their parameters
-  std::string dtype = "";       // of the list: "f32"; "": the configuration says it
   // A linear weight may be (in, out), as in Hugging Face's GPT-2, or (out, in), as in nn.Linear.
   bool either_layout = false, transposed = false;
 
   Unit all() const;  // of all parameters
-  // [n] A unit without padding; with the first dimension of each parameter padded to a multiple of
-  // the ranks, as fully_shard does; padded as one, as by FSDP1.
-  struct Sizes {
-    int64_t exact = 0, rows = 0, flat = 0;
-    const char* padding(int64_t n) const;  // how one of n elements is padded; null: none is
-  };
-  Sizes sizes(const Unit& unit, int ranks) const;
 };
 CheckedModel gpt_units(const GptConfig& config);
-// One line per parameter: name, shape, dtype, unit, such as "wte.weight 256x32 float32 root".
-// Throws InputError that names file and line.
-CheckedModel read_units(const std::string& path);
+// One line per parameter: name, shape, dtype, unit, such as "wte.weight 256x32 float32 root". All
+// have one `dtype`. Throws InputError that names file and line.
+CheckedModel read_units(const std::string& path, Dtype& dtype);
 
 struct PlannedCalls {      // of a step, that are alike
   std::string collective;  // "all_gather"
@@ -58,22 +50,28 @@ struct PlannedCalls {      // of a step, that are alike
   bool is(const std::string& which, Purpose what) const {
     return collective == which && purpose == what;
   }
+  bool gather() const { return is("all_gather", Purpose::parameter); }
   bool number() const { return purpose == Purpose::norm || purpose == Purpose::loss; }
   bool differs() const { return !named && made != planned; }
   int64_t missing() const { return planned - made; }
 };
 
 // What `check traffic --as` knows.
-inline const std::vector<std::string> kSystems = {
-    "ddp",         "zero1",       "zero2",      "zero3",
-    "hsdp",        "torch-ddp",   "fsdp2",      "fsdp2-no-reshard",
-    "deepspeed-1", "deepspeed-2", "deepspeed-3"};
+inline constexpr const char* kSystems =
+    "ddp,zero1,zero2,zero3,hsdp,torch-ddp,fsdp2,fsdp2-no-reshard,deepspeed-1,deepspeed-2,"
+    "deepspeed-3";
 
 struct TrafficCase {
   CheckedModel model;
   std::string system;  // of kSystems
   const Config& config;
   int ranks;
+
+  // [n] A unit with the first dimension of each parameter padded to a multiple of the ranks, as
+  // fully_shard does.
+  int64_t padded(const Unit& unit) const;
+  // How the unit is padded if it has n elements; null: it is another unit.
+  const char* padding(int64_t n, const Unit& unit) const;
 };
 struct TrafficPlan {
   std::vector<PlannedCalls> calls = {};
@@ -91,7 +89,7 @@ struct TrafficVerdict {
   // By collective and purpose, of a rank and step: calls, planned ones, elements of the unsharded
   // side, planned ones. Purpose "other": the plan does not explain it.
   std::map<std::pair<std::string, std::string>, std::array<int64_t, 4>> rows;
-  std::vector<Difference> differences;
+  std::set<Difference> differences;
   std::set<std::string> notes;  // what is as planned, but not obvious
 };
 TrafficVerdict compare_traffic(const TrafficCase& c, const std::vector<SeenCall>& calls);
