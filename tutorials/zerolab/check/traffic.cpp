@@ -105,7 +105,7 @@ int check_traffic(TrafficOptions& options) {
   options.source.ranks = *options.ranks;
   options.source.several_stages = true;
   if (options.as.starts_with("deepspeed"))  // decides what the configuration leaves out
-    options.source.sets.insert(options.source.sets.begin(), "zerolab.defaults=deepspeed");
+    options.source.sets.push_back("zerolab.defaults=deepspeed");
   LoadedConfig loaded = load_settings(options, *options.ranks);
   const TrafficCase c{options.units.empty() ? gpt_units(choose_model(options, loaded).model)
                                             : read_units(options.units, loaded.config.precision),
