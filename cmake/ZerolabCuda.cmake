@@ -75,8 +75,8 @@ function(zerolab_choose_architectures)
     list(REMOVE_DUPLICATES chosen)
   endif()
   if(NOT chosen AND ZEROLAB_CUDA STREQUAL "AUTO")
-    set(why "there is nvcc ${toolkit}, and nvidia-smi lists no GPU that it compiles for; CUDAARCHS=90 (the compute capability of the GPU that it is for) \
-or ZEROLAB_CUDA=ON builds it all the same" PARENT_SCOPE)
+    set(why "there is nvcc ${toolkit}, but nvidia-smi is not here or lists no GPU that nvcc compiles for; CUDAARCHS=90 (the compute capability of the GPU \
+that it is for) or ZEROLAB_CUDA=ON builds it all the same" PARENT_SCOPE)
     return()
   elseif(NOT chosen)
     set(chosen ${oldest}-virtual)

@@ -86,7 +86,7 @@ again() {
 refused="because it refuses g++-13, for" all=(g++-13 default g++-14 g++-12 g++-11 clang++)
 configure --
 check "without a GPU or a chosen architecture the part is left out, and the result says what builds it" \
-  says "CUDA: OFF" "not compiled: there is nvcc 12.0, and nvidia-smi lists no GPU that it compiles for; CUDAARCHS=90" "or ZEROLAB_CUDA=ON builds it all the same"
+  says "CUDA: OFF" "not compiled: there is nvcc 12.0, but nvidia-smi is not here or lists no GPU that nvcc compiles for; CUDAARCHS=90" "or ZEROLAB_CUDA=ON builds it all the same"
 touch "$work/gpu"; again
 check "where there is a GPU it is built for that" says "CUDA: ON, NVTX: ON, compiled by nvcc 12.0 for 90"
 check "nvcc gets the compiler of the C++ code, nothing is said about it, nor about PTX" \

@@ -42,8 +42,10 @@ TEST_CASE("bench step --json has rows for one rank and for each stage, relative 
   }
   CHECK(rows[0]["time_relative_to_ddp"].is_null());
   CHECK(rows[1]["time_relative_to_ddp"] == 1.0);
-  const auto median = [&](size_t row) -> double { return rows[row]["seconds_per_step"]["median"]; };
-  CHECK(rows[4]["time_relative_to_ddp"] == median(4) / median(1));
+  const Json &range = rows[4]["time_relative_to_ddp_range"],
+             &time = rows[4]["time_relative_to_ddp"];
+  CHECK((range["min"] > 0.0 && range["min"] < range["max"]));  // three turns
+  CHECK((range["min"] <= time && time <= range["max"]));
   // 6 operations per parameter and token, plus 14·B·L·C·T(T+1)/2 of attention per rank. tiny has 2
   // layers of width 32, T 32.
   const double tokens = 2 * 4 * 32, attention = 14.0 * 4 * 2 * 32 * (32 * 33 / 2);
@@ -55,6 +57,12 @@ TEST_CASE("bench step --json has rows for one rank and for each stage, relative 
   const Json deep =
       Json::parse(document(kStep + "--ranks 1 --stages ddp --steps 1 --warm-up 0 --n-layer 4"));
   CHECK(deep["parameters"] == integer(json["parameters"]) + 2 * (12 * 32 * 32 + 13 * 32));
+  // One step has one turn.
+  const Json once = rows_of(kStep + "--ranks 2 --stages zero1 --steps 1");
+  const auto median = [&](size_t row) -> double { return once[row]["seconds_per_step"]["median"]; };
+  CHECK(once[2]["time_relative_to_ddp"] == median(2) / median(1));
+  CHECK(once[2]["time_relative_to_ddp_range"]["min"] ==
+        once[2]["time_relative_to_ddp_range"]["max"]);
 }
 
 TEST_CASE(

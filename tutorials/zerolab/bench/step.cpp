@@ -28,59 +28,82 @@ double operations_per_token(const GptConfig& model, int64_t window) {
   return 6.0 * double(model.parameters()) + 7.0 * double(model.layers * model.width * (window + 1));
 }
 
-// What the document says of a stage on so many ranks. `peak`: [FLOP/s] of one place.
-Json measured(StageKind stage, int ranks, const StepOptions& options, const RunSetup& setup,
-              double peak) {
+// Rows take turns: other load, which comes and goes, then changes their ratio less.
+constexpr int64_t kRounds = 3;
+
+struct StepRow {
+  StageKind stage = StageKind::ddp;
+  int ranks = 1;
+  Json json = {{"stage", name(stage)}, {"ranks", ranks}};
+  std::vector<double> seconds = {}, medians = {};  // of all timed steps; of each round
+};
+
+// `steps` timed ones after the warm-up, unless the row does not fit.
+void run_round(StepRow& row, const StepOptions& options, const RunSetup& setup, int64_t steps) {
+  if (row.json.contains("out_of_memory")) return;
   GptTrainingSpec spec = setup.spec;
-  spec.engine.stage = stage;
-  spec.ranks = ranks;
-  Json row{{"stage", name(stage)}, {"ranks", ranks}};
+  spec.engine.stage = row.stage;
+  spec.ranks = row.ranks;
+  spec.steps = options.warm_up + steps;
   try {
-    require_memory(spec, setup, {stage});
+    if (row.seconds.empty()) require_memory(spec, setup, {row.stage});
     const TrainingResult result = run_training(spec);
-    std::vector<double> steps;  // [s]
+    std::vector<double> round;
     for (const StepRecord& step : result.steps)
-      if (step.step > options.warm_up) steps.push_back(step.seconds);
-    std::vector<int64_t> peaks;
+      if (step.step > options.warm_up) round.push_back(step.seconds);
+    row.seconds.insert(row.seconds.end(), round.begin(), round.end());
+    row.medians.push_back(spread_of(std::move(round)).median);
+    row.json["tokens_per_step"] = result.steps.back().tokens;
+    Json& peaks = row.json["peak_total_bytes"] = Json::array();
     for (const RankReport& rank : result.ranks)
       peaks.push_back(rank.rest.peak_total() + rank.host.peak_total());
-    const Spread seconds = spread_of(std::move(steps));
-    const double tokens = double(result.steps.back().tokens),
-                 operations = tokens * operations_per_token(spec.model, spec.window);
-    const int places = setup.device.places(ranks);
-    row.update({{"tokens_per_step", tokens},
-                {"peak_total_bytes", peaks},
-                {"operations_per_step", operations},
-                {"seconds_per_step", seconds},
-                {"tokens_per_second", tokens / seconds.median},
-                {"places", places},
-                {"share_of_peak", operations / seconds.median / (peak * places)}});
   } catch (const OutOfMemory& e) {
-    row["out_of_memory"] = e.what();
+    row.json["out_of_memory"] = e.what();
   }
-  return row;
+}
+
+// `peak`: [FLOP/s] of one place. `ddp`: the row of as many ranks.
+void add_times(StepRow& row, const StepRow& ddp, const RunSetup& setup, double peak) {
+  if (row.json.contains("out_of_memory")) return;
+  const Spread seconds = spread_of(row.seconds);
+  const double tokens = row.json["tokens_per_step"],
+               operations = tokens * operations_per_token(setup.spec.model, setup.spec.window);
+  const int places = setup.device.places(row.ranks);
+  row.json.update({{"operations_per_step", operations},
+                   {"seconds_per_step", seconds},
+                   {"tokens_per_second", tokens / seconds.median},
+                   {"places", places},
+                   {"share_of_peak", operations / seconds.median / (peak * places)},
+                   {"time_relative_to_ddp", nullptr}});
+  if (ddp.ranks != row.ranks || ddp.medians.size() != row.medians.size()) return;
+  std::vector<double> ratios;
+  for (size_t i = 0; i < row.medians.size(); ++i) ratios.push_back(row.medians[i] / ddp.medians[i]);
+  const Spread ratio = spread_of(std::move(ratios));
+  row.json["time_relative_to_ddp"] = ratio.median;
+  row.json["time_relative_to_ddp_range"] = {{"min", ratio.min}, {"max", ratio.max}};
 }
 
 int bench_step(StepOptions options) {
+  const int64_t rounds = std::min(kRounds, options.timed);
   options.set("--steps", "zerolab.steps", std::to_string(options.warm_up + options.timed), false);
   const RunSetup setup = set_up_run(options, kStepRanks);
   const GptTrainingSpec& spec = setup.spec;
-  std::vector<std::pair<StageKind, int>> rows = {{StageKind::ddp, 1}};  // with the number of ranks
-  if (spec.ranks > 1) rows.push_back({StageKind::ddp, spec.ranks});
+  std::vector<StepRow> rows(1);
+  if (spec.ranks > 1) rows.push_back({.ranks = spec.ranks});
   for (const StageKind stage : options.stages)
-    if (stage != StageKind::ddp) rows.push_back({stage, spec.ranks});
-  Progress progress(1 + std::ssize(rows), options.quiet);
+    if (stage != StageKind::ddp) rows.push_back({.stage = stage, .ranks = spec.ranks});
+  Progress progress(1 + rounds * std::ssize(rows), options.quiet);
   progress.item("peak FLOP/s");
   const double peak = operation_rate(setup.device, spec.engine.precision);
-  Json results = Json::array(), ddp;  // the time of ddp on all ranks
-  for (const auto& [stage, ranks] : rows) {
-    progress.item(str(name(stage), " on ", plural(ranks, "rank")));
-    Json& row = results.emplace_back(measured(stage, ranks, options, setup, peak));
-    const Json time = row.value(Json::json_pointer("/seconds_per_step/median"), Json());
-    if (stage == StageKind::ddp && ranks == spec.ranks) ddp = time;
-    if (!time.is_null()) row["time_relative_to_ddp"] = nullptr;
-    if (!time.is_null() && !ddp.is_null())
-      row["time_relative_to_ddp"] = time.get<double>() / ddp.get<double>();
+  for (int64_t round = 0; round < rounds; ++round)
+    for (StepRow& row : rows) {
+      progress.item(str(name(row.stage), " on ", plural(row.ranks, "rank")));
+      run_round(row, options, setup, options.timed / rounds + (round < options.timed % rounds));
+    }
+  Json results = Json::array();
+  for (StepRow& row : rows) {
+    add_times(row, rows[spec.ranks > 1], setup, peak);
+    results.push_back(row.json);
   }
   progress.clear();
   Json report = document<Json>("bench step", setup.device, 2);
@@ -116,11 +139,11 @@ int bench_step(StepOptions options) {
 
 constexpr const char* kStepFooter =
     R"(Rows: one rank, which communicates nothing; --ranks under ddp, which always runs, and under
-each listed stage. Each rank has its own micro-batch, so more ranks do more work. "to ddp" is the
-cost of a stage; on a machine with other load take more steps, and run it again. Memory is the
-largest peak of a rank, with the host's. "of peak" is model FLOPs utilisation: 6 operations per
-parameter and token plus attention, relative to the best rate measured on the device. On a GPU a
-small model measures launches: take --model gpt2.
+each listed stage. Each rank has its own micro-batch, so more ranks do more work. Rows take turns,
+three each, so that other load affects all alike; "to ddp" (the cost of a stage) is the median of
+their ratios. Memory is the largest peak of a rank, with the host's. "of peak" is model FLOPs
+utilisation: 6 operations per parameter and token plus attention, relative to the best rate measured
+on the device. On a GPU a small model measures launches: take --model gpt2.
 
   zerolab bench step --model tiny --ranks 2 --stages zero2,zero3 --steps 20
 
@@ -138,7 +161,7 @@ void add_bench_step(CLI::App& bench, Invocation& invocation) {
   flags.add("--steps", "N", options.timed, count_within(1, 100'000),
             "timed steps of each row (default 10)");
   flags.add("--warm-up", "N", options.warm_up, count_within(0, 100'000),
-            "steps before them (default 2)");
+            "steps before them, in each of three turns (default 2)");
   add_shared_flags(flags, options);
   flags.footer(kStepFooter);
 }

@@ -33,7 +33,7 @@ inline constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
     {"bench machine --array", "the arrays are larger than the caches; --quick has small ones"},
     {"bench kernels --quick", "use '--model tiny --rows 64'"},
     {"bench step --sweep", "run 'zerolab bench step' once for each value"},
-    {"bench step --rounds", "each row runs once; take more --steps, or run it again"},
+    {"bench step --rounds", "rows take three turns, or as many as there are steps"},
     {"bench step --micro-batch", "use '--set train_micro_batch_size_per_gpu=B'"},
     {"bench step --csv", "use --json"},
     {"bench step --force", "it replaced the file of --csv; use --json"},
