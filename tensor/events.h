@@ -54,7 +54,8 @@ class EventStream {
 
   explicit EventStream(int rank = 0) : rank_(rank) {}
 
-  // The labels of every later event. The stream copies the text.
+  // The labels of every later event. The stream copies the text; an event's is from keep(), or a
+  // literal.
   void set_phase(std::string_view phase);                             // appends a phase event
   void set_unit(std::string_view unit, const char* event = nullptr);  // appends this unit event
   void set_group(const char* group) { group_ = group; }               // from keep(), or a literal

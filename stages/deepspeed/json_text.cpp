@@ -78,7 +78,8 @@ std::string plain_json(std::string_view original, const std::string& name, Place
           json::parse(text.substr(string, text.find_last_of('"', at) + 1 - string), nullptr, false);
       path = path_of(open.back().path, key.is_string() ? key : "");
       const auto [first, is_new] = places.emplace(path, here);
-      require_input(is_new, here, ": duplicate key ", path, "; the first is at ", first->second);
+      require_input(is_new, here, ": duplicate key ", shown_path(path), "; the first is at ",
+                    first->second);
     } else if (c == '{' || c == '[') {
       require_input(open.size() < kJsonDepth, name, ":", line, ": more than ", kJsonDepth,
                     " brackets are open here; a configuration needs 5");
@@ -111,8 +112,12 @@ std::string plain_json(std::string_view original, const std::string& name, Place
 }
 
 std::string path_of(const std::string& block, const std::string& key) {
-  const bool plain = !key.empty() && key.size() <= kLongKey && key.find('.') == key.npos;
-  return (block.empty() ? "" : block + ".") + (plain ? key : in_quotes(key));
+  const bool plain = !key.empty() && key.find('.') == key.npos;
+  return (block.empty() ? "" : block + ".") + (plain ? key : in_quotes(key, key.npos));
+}
+
+std::string shown_path(const std::string& path) {
+  return path.size() <= 100 ? path : in_quotes(path, 60);
 }
 
 std::string text_of(const std::string& text) {

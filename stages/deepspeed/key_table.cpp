@@ -85,7 +85,7 @@ template <class T>
 ConfigMember at(T& member, int64_t least = INT64_MIN, int64_t most = INT64_MAX) {
   const auto show = [=, &member] {
     const json shown = member;
-    return shown.is_number() && !in_range(shown, least, most) ? "null" : json_of(member);
+    return shown.is_number() && !in_range(shown, least, INT64_MAX) ? "null" : json_of(member);
   };
   return value<T>([&member](const T& v) { member = v; }, show, least, most);
 }
@@ -97,9 +97,11 @@ template <class T>
 ConfigMember one_of(T& member, const Choices<T>& choices, bool any_case = false) {
   const auto store = [=, &member](Text text) {
     const auto same = any_case ? strcasecmp : std::strcmp;
+    const std::string given = text_of(text);
     std::string list;
     for (const auto& [name, value] : choices) {
-      if (same(text_of(text).c_str(), name.c_str()) == 0) return member = value, std::string();
+      if (given.size() == name.size() && same(given.c_str(), name.c_str()) == 0)
+        return member = value, std::string();
       list += str(list.empty() ? "one of \"" : ", \"", name, "\"");
     }
     return list;
@@ -121,8 +123,11 @@ ConfigMember group(int64_t& size) {
 ConfigMember type_of(std::optional<Dtype>& type, const Config& c) {
   const Choices<std::optional<Dtype>> types{
       {"fp32", Dtype::f32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::f16}};
-  std::optional<Dtype> shown = type.value_or(gradient_type(c));
-  return {one_of(type, types, true).store, [=]() mutable { return one_of(shown, types).show(); }};
+  const auto show = [&type, &c, types] {
+    std::optional<Dtype> shown = type.value_or(gradient_type(c));
+    return one_of(shown, types).show();
+  };
+  return {one_of(type, types, true).store, show};
 }
 
 // The key is refused, or has no effect, unless this is true.
@@ -286,7 +291,8 @@ void add_zero(Keys& all, Config& c) {
             stage_3},
        {"nvme_path", at(c.param_nvme_path), "null",
         must(!param_on_disk || c.param_nvme_path == c.nvme_path,
-             str("offload_optimizer's is ", c.nvme_path, ", and a rank makes one file")) |
+             str("is ", c.param_nvme_path, ", but offload_optimizer's is ", c.nvme_path,
+                 ", and a rank makes one file; write the same")) |
             used_if(param_on_disk, kDisk)}});
 }
 

@@ -25,7 +25,8 @@ bool is_absent(const json& value) { return value.is_null() || value == "auto"; }
 // false, null, "auto", {}, or "enabled" is one of them.
 bool asks_for_nothing(const json& value, const std::string& always) {
   const std::string asked = value.is_number() ? str(double(value)) : text_of(value.dump());
-  if (!always.empty()) return strcasecmp(always.c_str(), asked.c_str()) == 0;
+  if (!always.empty())
+    return always.size() == asked.size() && strcasecmp(always.c_str(), asked.c_str()) == 0;
   return is_absent(value) || asked == "false" || value == json::object() ||
          (value.contains("enabled") && asks_for_nothing(value["enabled"], ""));
 }
@@ -79,8 +80,7 @@ struct Document {
                   describe(root.dump()));
     for (const std::string& assignment : s.sets) {
       const size_t equals = assignment.find('=');
-      const std::string key = assignment.substr(0, equals),
-                        where = "--set " + (key.size() > kLongKey ? in_quotes(key) : key);
+      const std::string key = assignment.substr(0, equals), where = "--set " + shown_path(key);
       try {
         require_input(equals != key.npos && ("." + key + ".").find("..") == key.npos,
                       "expected KEY=VALUE with a key such as zero_optimization.stage, not ",
@@ -204,6 +204,7 @@ LoadedConfig load_config(const ConfigSource& source) {
   document.walk(document.root, "", "");
   apply_rules(reading);
   judge_unused(reading);
+  for (ConfigFinding& finding : loaded.findings) finding.key = shown_path(finding.key);
   std::ranges::stable_sort(loaded.findings, {}, [&](const ConfigFinding& f) {  // --set comes last
     return reading.in_file(f.where) ? std::stol(f.where.substr(source.file.size() + 1)) : INT64_MAX;
   });

@@ -1,5 +1,6 @@
 // zerolab data, and files whose names users give.
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <filesystem>
@@ -79,14 +80,21 @@ TEST_CASE("--force keeps a symbolic link and the mode of the file", "[zerolab]")
   CHECK(call(exports + (folder / std::string(255, 'n'))).code == 0);  // the longest name
 }
 
-TEST_CASE("a full disk leaves no file that was begun", "[zerolab]") {
+TEST_CASE("of several programs that write one file at once, one succeeds; a full disk leaves none",
+          "[zerolab]") {
   const ScratchFolder folder;
   const std::string exports = "\"$ZEROLAB\" " + exporting(folder);
+  const Finished finished = shell("cd " + folder.path() + "; for i in 1 2 3 4; do { " + exports +
+                                  "x >/dev/null 2>&1; echo $?; } & done; wait");
+  const auto codes = lines(finished.out);
+  REQUIRE(codes.size() == 4);
+  CHECK(std::ranges::count(codes, "0") == 1);
+  CHECK(files_in(folder.path()) == words("run x"));
   const std::string out = folder / "y";
   const Finished full = shell("ulimit -f 8; " + exports + out);
   CHECK(full.code == 74);
   check_says(full.err, {out, "cannot be written"});
-  CHECK(files_in(folder.path()) == words("run"));
+  CHECK(files_in(folder.path()) == words("run x"));
 }
 
 }  // namespace cli

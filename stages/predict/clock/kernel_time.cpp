@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <utility>
+#include <tuple>
 
 namespace zl {
 namespace {
@@ -41,7 +41,8 @@ const KernelTimes* measured(const RankMachine& rank, const KernelWork& work, boo
   const int shape = shape_of(work);
   const KernelTimes* best = nullptr;
   const auto distance = [&](const KernelTimes& k) {
-    return std::pair(std::abs(k.ranks - work.ranks), std::abs(k.shape - shape));
+    return std::tuple(std::abs(k.ranks - work.ranks), std::abs(k.shape - shape),
+                      k.type != work.type);
   };
   for (const KernelTimes& k : rank.kernels)
     if (k.kernel == work.kernel && size_of(k.type) == size_of(work.type) && !k.points.empty() &&

@@ -3,6 +3,7 @@
 #include "tests/stages/deepspeed/config_case.h"
 
 using config_case::errors, config_case::joined, config_case::load, config_case::says;
+using zl::ConfigValue;
 
 namespace {
 
@@ -35,6 +36,9 @@ TEST_CASE("two batch keys give the third, and one gives the others, as in DeepSp
     CHECK(loaded.config.micro_batch == c.expected_micro);
     CHECK(loaded.config.accumulation == c.expected_accumulation);
   }
+  // A number that follows from others may be larger than one that is given.
+  for (const ConfigValue& v : effective_values(load("", {"train_batch_size=16777216"})))
+    if (v.key == "train_micro_batch_size_per_gpu") CHECK(v.value == "4194304");
   const auto automatic =
       load(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", )"
            R"("gradient_accumulation_steps": "auto"})");

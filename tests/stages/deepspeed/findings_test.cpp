@@ -115,6 +115,7 @@ TEST_CASE("a finding is one line without control characters or marks of writing 
   CHECK(says(load(R"({"fp16": {"": 1}, "train_batch_size": 4})"),
              "ds.json:1: error: fp16.\"\": unknown key"));
   const std::string key(100'000, 'k');
+  CHECK(load("{\"" + key + "a\": 1, \"" + key + "b\": 1, \"train_batch_size\": 4}").ok());
   for (const auto& loaded : {load("{\"" + key + "\": 1, \"train_batch_size\": 4}"),
                              load("", {key + "=1"}), load("", {key + ".=1"})})
     for (const std::string& line : lines(loaded)) CHECK(line.size() < 400);

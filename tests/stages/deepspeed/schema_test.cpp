@@ -2,6 +2,7 @@
 // The output of config explain: every setting with its origin and both defaults.
 
 #include <set>
+#include <sstream>
 
 #include "tests/paths.h"
 #include "tests/stages/deepspeed/config_case.h"
@@ -118,6 +119,21 @@ TEST_CASE(
     }
   }
   CHECK(wrong > 1000);
+}
+
+TEST_CASE("a name with a zero byte and more behind it is none of the names", "[stages]") {
+  int names = 0;
+  for (const ConfigKey& key : keys()) {
+    if (!key.member.store || !type_of(key).starts_with("one of")) continue;
+    std::istringstream quoted(type_of(key));
+    for (std::string name; std::getline(std::getline(quoted, name, '"'), name, '"'); ++names) {
+      CAPTURE(key.path(), name);
+      CHECK(key.member.store("\"" + name + "\"") == "");
+      CHECK(key.member.store("\"" + name + "\\u0000x\"") != "");
+    }
+  }
+  CHECK(names > 20);
+  CHECK_FALSE(load("", {"gradient_allreduce_op=\"mean\\u0000x\""}).ok());
 }
 
 TEST_CASE("a number is never NaN, infinite, a boolean, or negative where that has no meaning",

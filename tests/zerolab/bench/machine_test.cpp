@@ -58,8 +58,9 @@ TEST_CASE("bench machine --save writes this machine, with plausible rates, and p
   const Finished text = call("bench machine --quick --device cpu --force --save " + file);
   check_says(text.out, {"a rank computes", "GB/s", "sources", "plan --model small --ranks "});
   CHECK(contains(text.err, "/"));  // progress
-  const Finished full = call(save(file) + " --force --dir /proc");
-  CHECK(full.code == (contains(full.err, "no files may be") ? 2 : 74));  // the latter as root
+  if (const Finished full = call(save(file) + " --force --dir /proc");
+      !contains(full.err, "no files may be"))
+    check_refused(full, "/proc has 0 B left, but a file of 4.00 MiB is made");
 }
 
 TEST_CASE("the kernels of bench machine --save have the models' shapes", "[zerolab]") {

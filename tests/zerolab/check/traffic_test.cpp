@@ -224,6 +224,9 @@ TEST_CASE("check losses names the first step that differs, and what it looks lik
              "the reference has no finite loss there: nothing can be compared");
   write_file(folder / "nothing", "hello\n1 2" + std::string(1, 0) + "\n");
   check_refused(call("check losses " + reference + " " + (folder / "nothing")), "has no losses");
+  write_file(folder / "no list", R"({"log_history": {"0": {"step": 1, "loss": 5.8}}})");
+  check_refused(call("check losses " + reference + " '" + (folder / "no list") + "'"),
+                "has no losses");
 }
 
 TEST_CASE("golden writes a run that check losses compares, with its tensors", "[zerolab][check]") {

@@ -69,7 +69,8 @@ std::vector<Json> rows_of(const TimedSteps& steps, const char* precision, double
                     {"share", std::max(bytes / copy, operations / peak) / each.median},
                     {"seconds_per_step", seconds / n},
                     {"share_of_step", seconds / all},
-                    {"operations_per_step", calls * operations}});
+                    {"operations_per_step", calls * operations},
+                    {"bytes_per_step", calls * bytes}});
   }
   std::ranges::stable_sort(rows, std::greater(),
                            [](const Json& row) { return row["seconds_per_step"].get<double>(); });

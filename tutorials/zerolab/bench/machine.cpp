@@ -39,6 +39,7 @@ struct MachineOptions : RunOptions {
   std::string folder;  // on the disk; "": none is measured
   std::string save;    // the file of the description
   bool quick = false, force = false;
+  int64_t disk_file() const { return (quick ? 4 : 64) * kMiB; }  // [B]
 };
 
 constexpr int kMostRanks = 64;  // that are threads
@@ -198,7 +199,7 @@ class Description {
 
   void disk() {
     machine_.host.disk_bytes = double(free_disk_space(options_.folder));
-    const DiskRates rates = disk_rates(options_.folder, (options_.quick ? 4 : 64) * kMiB);
+    const DiskRates rates = disk_rates(options_.folder, options_.disk_file());
     machine_.sources.push_back(str("The disk: that of ", options_.folder, ", ", rates.method));
     machine_.host.disk_write = rates.write, machine_.host.disk_read = rates.read;
   }
@@ -241,7 +242,11 @@ class Description {
 int bench_machine(MachineOptions options) {
   require_input(options.device != RunOptions::DeviceWish::reference,
                 "a machine has the speed of fast kernels; leave out --device reference");
-  if (!options.folder.empty()) free_disk_space(options.folder);  // refuses what is no folder
+  if (!options.folder.empty()) {
+    const int64_t here = free_disk_space(options.folder), file = options.disk_file();
+    require_input(file <= here, options.folder, " has ", human_bytes(here), " left, but a file of ",
+                  human_bytes(file), " is made");
+  }
   const OutputFile file(options.save, "", options.force);
   const Machine machine = Description(options).measure();
   const std::string text = machine_json(machine), &name = options.save;

@@ -69,7 +69,10 @@ void add_times(StepRow& row, const StepRow& ddp, const RunSetup& setup, double p
   const double tokens = row.json["tokens_per_step"],
                operations = tokens * operations_per_token(setup.spec.model, setup.spec.window);
   const int places = setup.device.places(row.ranks);
-  row.json.update({{"operations_per_step", operations},
+  row.json.update({{"micro_batch", setup.spec.micro_batch},
+                   {"window", setup.spec.window},
+                   {"parameters", setup.spec.model.parameters()},
+                   {"operations_per_step", operations},
                    {"seconds_per_step", seconds},
                    {"tokens_per_second", tokens / seconds.median},
                    {"places", places},

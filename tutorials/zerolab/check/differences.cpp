@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "tensor/error.h"
 #include "tutorials/zerolab/check/traffic.h"
@@ -279,7 +280,9 @@ class Comparison : public TrafficVerdict {
   // Of units of one size, as blocks have it.
   std::string gathered(const PlannedCalls& p) const {
     // Root is, from one micro-batch to the next.
-    const bool kept = A_ > 1 && std::ranges::find_if(plan_.calls, &PlannedCalls::gather)->made == 1;
+    const bool kept = A_ > 1 && std::ranges::any_of(plan_.calls, [&](const PlannedCalls& of) {
+                        return of.gather() && of.planned == A_ && of.made == 1;
+                      });
     const int64_t units = std::ssize(p.units), once = units * A_, less = p.missing();
     const std::string all = list_of(p.units);
     return -less == once && p.planned == once

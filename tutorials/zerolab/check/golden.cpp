@@ -1,6 +1,7 @@
 // zerolab golden: a run that a run in PyTorch can be compared with: where it starts, what it reads,
 // and what it must compute, send and keep.
 
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "tensor/io/safetensors.h"
@@ -19,6 +20,7 @@ using Json = nlohmann::ordered_json;
 std::string token_bytes(const TokenData& data) {
   std::vector<int32_t> tokens(size_t(data.tokens()));
   data.read(0, 0, tokens);
+  static_assert(std::endian::native == std::endian::little);
   const std::vector<uint16_t> words(tokens.begin(), tokens.end());
   return {reinterpret_cast<const char*>(words.data()), 2 * words.size()};
 }

@@ -102,7 +102,8 @@ RunNumbers read_run(const std::string& given) {
   std::istringstream lines(json && rows.is_array() ? "" : text);
   RunNumbers run;
   TextLines numbers;
-  for (const Json& row : rows) add(run, row);
+  if (rows.is_array())
+    for (const Json& row : rows) add(run, row);
   for (std::string line; std::getline(lines, line);) {
     const Json row = Json::parse(line, nullptr, false);
     add(run, json || binary || row.is_object() ? row : numbers.row(line));

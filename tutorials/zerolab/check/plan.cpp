@@ -11,6 +11,7 @@
 #include <limits>
 #include <regex>
 #include <sstream>
+#include <utility>
 
 #include "nn/gpt.h"
 #include "stages/predict/closed_form.h"

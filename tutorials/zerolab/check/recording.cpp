@@ -256,6 +256,7 @@ std::streambuf::int_type InputText::underflow() {
   }
   int code = Z_OK;
   const char* problem = gzerror(file_.get(), &code);
+  if (code == Z_ERRNO) problem = std::strerror(errno);
   require_input(code == Z_OK || code == Z_STREAM_END, "'", path_, "' cannot be read to its end (",
                 problem, "): it is cut or damaged; copy it again");
   return EOF;

@@ -24,7 +24,6 @@ std::string called_as() {
 
 std::string read_name(const std::string& text) {
   require_input(!text.empty(), "the name is empty");
-  require_input(!text.starts_with("--"), "a name is needed, but '", text, "' follows");
   return text;
 }
 
@@ -34,8 +33,13 @@ void Flags::value(const std::string& flag, const std::string& type, const std::s
                   const Read& read, Takes takes) {
   static const std::string none = "\n";                        // the value that is left out
   const std::string shown = flag.substr(flag.rfind(',') + 1);  // "--factor" of "-f,--factor"
-  const auto read_all = [shown, read](const CLI::results_t& given) {
+  const auto read_all = [shown, read, takes](const CLI::results_t& given) {
+    if (takes != Takes::several && given.size() > 1)
+      throw UsageError(str(shown, " is given twice: ", given[0], " and ", given[1]));
     for (const std::string& text : given) try {
+        require_input(!text.starts_with("--") || text.size() == 2, "a value is needed, but '", text,
+                      "' follows");
+        require_input(takes != Takes::optional || !text.empty(), "the name is empty");
         read(text == none ? "" : text);
       } catch (const InputError& e) {
         throw UsageError(str(shown, ": ", e.what()));
@@ -45,9 +49,9 @@ void Flags::value(const std::string& flag, const std::string& type, const std::s
   CLI::Option& option = *command_.add_option(flag, read_all, help)
                              ->option_text(type)
                              ->group(group_)
-                             ->configurable(!more_);
-  if (takes == Takes::several)
-    option.multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(flag[0] != '-');
+                             ->configurable(!more_)
+                             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                             ->allow_extra_args(takes == Takes::several && flag[0] != '-');
   if (takes == Takes::optional)
     option.expected(0, 1)->default_str(none)->option_text("[" + type + "]");
 }

@@ -228,10 +228,15 @@ size_t choose(const std::string& text, const std::vector<std::string>& words) {
 
 // Whether a GPU can be used is checked later, so that --help does not wait for a driver.
 RunOptions::DeviceWish read_device(const std::string& text) {
+  require_input(text != "meta", "meta holds no data and cannot train; 'zerolab plan' runs there");
   return RunOptions::DeviceWish(choose(text, {"auto", "cpu", "cuda", "reference"}));
 }
 
 StageKind read_stage(const std::string& text) {
+  const Preset* preset = find_preset(text);
+  require_input(!preset, "'", text, "' is a system as it is shipped, which is predicted, not run: ",
+                "'zerolab plan --stages ", text, "' shows what it keeps and sends; it changes ",
+                preset ? name(preset->parent) : "");
   if (text.size() == 1 && '0' <= text[0] && text[0] <= '3') return kStages[text[0] - '0'];
   return all_stages()[choose(text, stage_names())];
 }

@@ -1,5 +1,7 @@
 #include "tutorials/zerolab/cli/output_file.h"
 
+#include <cstring>
+
 #include "tensor/error.h"
 #include "tensor/io/file_calls.h"
 
@@ -46,10 +48,23 @@ OutputFile::OutputFile(const std::string& path, const std::string& in, bool forc
 void OutputFile::write(const std::function<void(const std::string&)>& writer) const {
   std::error_code error;
   const fs::file_status old = fs::status(path_, error);
-  if (!force_ && fs::exists(old))
-    throw OutputError(str("'", path_, "' exists now; another program wrote it meanwhile"));
-  writer(path_);
-  if (fs::exists(old)) fs::permissions(path_, old.permissions(), error);
+  const std::string made = force_ ? path_ : temporary_beside(path_);
+  try {
+    writer(made);
+  } catch (const OutputError& e) {
+    std::string text = e.what();
+    if (const size_t at = text.find(made); at != text.npos) text.replace(at, made.size(), path_);
+    throw OutputError(text);
+  }
+  if (force_ && fs::exists(old)) fs::permissions(path_, old.permissions(), error);
+  if (force_) return;
+  int failed = renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
+  if (failed != 0 && errno == EINVAL) failed = link(made.c_str(), path_.c_str());  // NFS
+  const int reason = errno;
+  fs::remove(made, error);
+  if (failed == 0) return;
+  throw OutputError(str("'", path_, "' cannot be written: ", std::strerror(reason),
+                        reason == EEXIST ? "; another program wrote it meanwhile" : ""));
 }
 
 void OutputFile::write_text(const std::string& text) const {

@@ -18,15 +18,15 @@ std::filesystem::path resolved_path(const std::string& path);
 bool same_file(const std::string& a, const std::string& b);
 
 // The file gets its name when it is complete. Unless `force` was given, a file of that name that
-// appeared between the constructor and write() is kept, and write() throws OutputError. With
-// `force` a symbolic link stays a link and its target is replaced, and the new file has the mode of
-// the old one.
+// appeared since the constructor is kept, and write() throws OutputError. With `force` a symbolic
+// link stays a link and its target is replaced, and the new file has the mode of the old one.
 class OutputFile {
  public:
   // Checks as require_output_file(), and that the folder can be written to.
   OutputFile(const std::string& path, const std::string& in, bool force);
 
-  // `writer` writes the file of the name that it gets, completely or not at all.
+  // `writer` writes the file of the name that it gets, completely or not at all. Its OutputErrors
+  // name this file instead.
   void write(const std::function<void(const std::string& path)>& writer) const;
   void write_text(const std::string& text) const;
 

@@ -38,6 +38,12 @@ std::vector<std::string> command_names(const App& app) {
   return names;
 }
 
+inline std::string list_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
 // The first word that is nothing here, such as "--stpes" of "--stpes=5"; "" if there is none.
 template <class App>
 std::string unknown_word(const App& app) {
@@ -45,20 +51,35 @@ std::string unknown_word(const App& app) {
   return rest.empty() ? "" : rest.front().substr(0, rest.front().find('='));
 }
 
-// CLI11's own `text`, or where a word is nothing here, what may have been meant.
+// `text`: of CLI11's error.
 template <class App>
 std::string sentence_of(const App& app, const std::string& text) {
   const App& command = chosen(app);
-  const std::string word = unknown_word(app);
+  const std::string word = unknown_word(app), path = path_of(command);
   auto known = command_names(command);
+  if (!word.empty()) {
+    const char* kind = word.starts_with("-") ? "flag" : known.empty() ? "argument" : "command";
+    for (const auto* option : command.get_options()) known.push_back(option->get_name());
+    std::string meant = did_you_mean(word, known);
+    if (meant.empty() && *kind == 'c' && command.get_parent())
+      meant = "; it has " + list_of(command_names(command));
+    return (command.get_parent() ? path + " has" : "there is") + " no " + kind + " '" + word + "'" +
+           meant;
+  }
+  if (!known.empty()) {
+    return path + " needs a command: " + list_of(known);
+  }
   if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
   if (text.ends_with("disallowed flag override"))
     return "--" + text.substr(0, text.find(' ')) + " takes no value";
-  if (word.empty()) return text;
-  const char* kind = word.starts_with("-") ? "flag" : known.empty() ? "argument" : "command";
-  for (const auto* option : command.get_options()) known.push_back(option->get_name());
-  return (command.get_parent() ? path_of(command) + " has" : "there is") + " no " + kind + " '" +
-         word + "'" + did_you_mean(word, known);
+  if (!text.ends_with(" is required")) return text;
+  const auto* missing = command.get_option(text.substr(0, text.find(' ')));
+  std::string usage = ". Write: " + path_of(command, true);
+  for (const auto* option : command.get_options())
+    if (option->get_required()) usage += " " + option->get_name();
+  const std::string value = missing->get_option_text();
+  return path + " needs " + missing->get_name() + (value.empty() ? "" : " " + value) + ": " +
+         missing->get_description() + (missing->get_positional() ? usage : "");
 }
 
 }  // namespace zl::cli

@@ -1,6 +1,7 @@
 #include "tutorials/zerolab/cli/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "tutorials/zerolab/cli/number_text.h"
@@ -10,6 +11,10 @@ namespace {
 
 constexpr int kLines = 20;  // of a run without a terminal
 constexpr std::chrono::milliseconds kRedraw{100};
+
+std::string fixed(const char* pattern, double value) {
+  return std::isfinite(value) ? format(pattern, value) : "-";
+}
 
 void print(const std::string& text) {
   std::fputs(text.c_str(), stderr);
@@ -77,9 +82,9 @@ void Progress::step(const StepRecord& record) {
   const auto width = int(std::to_string(steps_).size());
   draw(label_ + (terminal_.rewrites ? "" : "step ") +
        format("%*lld/%lld", width, (long long)record.step, (long long)steps_) + "  loss " +
-       format("%.4f", record.loss) +
-       (record.eval_loss ? "  held-out " + format("%.4f", *record.eval_loss) : "") + "  norm " +
-       format("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
+       fixed("%.4f", record.loss) +
+       (record.eval_loss ? "  held-out " + fixed("%.4f", *record.eval_loss) : "") + "  norm " +
+       fixed("%.3f", record.grad_norm) + "  lr " + digits(record.lr, 3) + "  " +
        short_number(tokens_ / seconds_) + " tokens/s" +
        eta(double(record.step - before_), double(steps_ - record.step)) +
        (record.skipped ? "  skipped" : ""));

@@ -56,9 +56,12 @@ Number read_count(std::string_view text, std::type_identity_t<Number> least = 0,
                   const char* advice = "") {
   constexpr NumberUnit units[] = {{"", 1},     {"K", 1e3L}, {"k", 1e3L}, {"M", 1e6L},
                                   {"G", 1e9L}, {"B", 1e9L}, {"T", 1e12L}};
-  const bool open = most == std::numeric_limits<Number>::max();
-  const std::string wrong = str("is not a whole number from ", least,
-                                open ? " up, such as 100, 5e8 or 500M" : str(" to ", most), advice);
+  const bool open = most == Number(std::numeric_limits<int64_t>::max());
+  const bool widest = uint64_t(most) == std::numeric_limits<uint64_t>::max();
+  const std::string end = widest ? "2^64 - 1" : most == Number(1e9) ? "1e9" : str(most);
+  const std::string wrong =
+      str("is not a whole number from ", least, open ? " up" : " to " + end,
+          most < 10'000 ? ", such as 4" : ", such as 100, 5e8 or 500M", advice);
   const long double value = read_scaled(text, units, wrong, least, most);
   require_input(value == std::floor(value), "'", text, "' ", wrong);
   return Number(value);

@@ -35,9 +35,10 @@ struct FileOptions {
 FileOptions file_options;  // of the command that runs
 
 // What these commands share. `in`: "FILE", of which `holds` says what it may be.
-void add_common(Flags& flags, const char* in, const char* holds, const char* footer) {
+void add_common(Flags& flags, const char* in, const char* holds, const char* footer,
+                const char* json = "print one JSON document instead of text") {
   flags.name(in, "", holds, file_options.in);
-  flags.toggle("--json", "print one JSON document instead of text", file_options.json);
+  flags.toggle("--json", json, file_options.json);
   flags.footer(footer);
 }
 
@@ -339,7 +340,8 @@ void add_checkpoint(CLI::App& app, Invocation& invocation) {
 void add_report(CLI::App& app, Invocation& invocation) {
   Flags flags(app, invocation, "report", "the page of a finished, failed or killed run of --out",
               [] { return report(file_options); });
-  add_common(flags, "DIR", "folder of --out of compare or train", kReportFooter);
+  add_common(flags, "DIR", "folder of --out of compare or train", kReportFooter,
+             "print the data of the page instead of writing it");
   flags.required("DIR");
 }
 

@@ -20,10 +20,15 @@ std::vector<std::string> own_commands;  // of zerolab itself
 
 // Throws InputError if another launcher started this process as one of several ranks.
 void require_no_rank() {
-  const LaunchedRank other =
-      launch_environment([](const char* name) {
-        return name == std::string_view("MASTER_ADDR") ? "here" : std::getenv(name);
-      }).rank.value_or(LaunchedRank());
+  // Job scripts may set WORLD_SIZE and MASTER_ADDR for other programs; the ranks get new values.
+  const char* rank = std::getenv("RANK");
+  const auto others = launch_environment([rank](const char* name) -> const char* {
+    const std::string_view variable = name;
+    return variable == "WORLD_SIZE" && !rank ? nullptr
+           : variable == "MASTER_ADDR"       ? "here"
+                                             : std::getenv(name);
+  });
+  const LaunchedRank other = others.rank.value_or(LaunchedRank());
   require_input(
       other.size == 1, "this is already one of ", other.size, " ranks that ", other.launcher,
       " started. Leave out 'zerolab launch -n N --', or start one process with ", other.launcher);

@@ -91,7 +91,8 @@ PlanReport plan_parameters(const PlanOptions& o, const Options& options) {
     throw UsageError(
         "--parameters has the paper's formulas for model states alone: leave out --backend, "
         "variants and systems as shipped");
-  return model_states_report(*o.parameters, o.source.ranks, options, o.stages);
+  return model_states_report(*o.parameters, o.source.ranks, options, o.stages,
+                             o.spec.device_memory);
 }
 
 PlanReport plan_model(const PlanOptions& options, const LoadedConfig& loaded) {
@@ -170,9 +171,8 @@ void add_plan(CLI::App& app, Invocation& invocation) {
             "the paper's formulas for this many parameters, such as 7.5e9, and no model");
   add_clock_flags(flags, options.clock);
   add_shared_flags(flags, options);
-  for (const char* flag :
-       {"--model", "--n-layer", "--n-head", "--n-embd", "--block-size", "--vocab-size",
-        "--init-from", "--machine", "--as", "--save-every", "--device-memory"})
+  for (const char* flag : {"--model", "--n-layer", "--n-head", "--n-embd", "--block-size",
+                           "--vocab-size", "--init-from", "--machine", "--as", "--save-every"})
     flags.excludes("--parameters", flag);
   flags.excludes("--as", "--machine");
   flags.footer(kPlanFooter);

@@ -1,6 +1,7 @@
 // zerolab train: one model, one stage, any number of ranks.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -154,6 +155,7 @@ class TrainingRun {
       if (kept < steps)
         tell(str("note: ", metrics_->path(), " holds no steps from ", kept + 1, " to ", steps));
     }
+    if (steps >= spec_.steps) finished_ = true;
     if (trace_) trace_->at_start(training);
     page_.at_start(training);
   }
@@ -196,7 +198,7 @@ class TrainingRun {
       });
       (void)training.comm().all_gather_object("", "weights saved");  // the others wait for rank 0
     }
-    if (sample_) write_sample(training, options_.sample.value_or(120), *sample_);
+    if (sample_ && !finished_) write_sample(training, options_.sample.value_or(120), *sample_);
   }
 
   // All steps made now were skipped, and not because a dynamic loss scale is still being found.
@@ -262,9 +264,10 @@ class TrainingRun {
   std::optional<LoadedCheckpoint> resumed_;
   std::vector<CheckpointRecord> checkpoints_;
   Trainer* rank0_ = nullptr;
-  StepRecord last_;                 // the last step, also before a resume
-  int64_t made_ = 0, skipped_ = 0;  // steps of this run
-  std::string weights_, problem_;   // the file; the first output that could not be written
+  StepRecord last_;                     // the last step, also before a resume
+  int64_t made_ = 0, skipped_ = 0;      // steps of this run
+  std::string weights_, problem_;       // the file; the first output that could not be written
+  std::atomic<bool> finished_ = false;  // there was no step left
   bool told_ = false;
 };
 

@@ -110,6 +110,7 @@ Json best_micro_batch(const ClockPlan& plan, StageKind stage, Recompute recomput
     if (best.is_null() || (fits && seconds_of(step) < seconds_of(best))) best = std::move(step);
     if (!fits) break;  // larger ones need more
   }
+  for (const char* key : {"kernel_seconds", "collective_seconds"}) best.erase(key);
   return best;
 }
 
@@ -158,6 +159,12 @@ Json advise(const ClockPlan& plan, double error) {
   return advice;
 }
 
+double read_deviation(const std::string& text) {
+  const double deviation = read_real(text);
+  require_input(deviation <= 2, "'", text, "' is too large; try 0.02");
+  return deviation;
+}
+
 }  // namespace
 
 void add_clock_flags(Flags& flags, ClockFlags& o) {
@@ -184,7 +191,7 @@ void add_clock_flags(Flags& flags, ClockFlags& o) {
       },
       "communication beside computation, with the next unit prefetched, or neither\n"
       "(default: as configured, which is off)");
-  flags.add("--stragglers", "S", o.stragglers.deviation, read_real,
+  flags.add("--stragglers", "S", o.stragglers.deviation, read_deviation,
             "ranks differ: kernels of a rank take exp(S z) times as long, z standard normal\n"
             "(default 0); every call waits for the slowest rank");
   for (const char* flag : {"--overlap", "--advise", "--stragglers"}) flags.needs(flag, "--machine");

@@ -55,7 +55,7 @@ std::string plan_advice(const std::vector<StagePlan>& plans, const GptTrainingSp
 // plan --parameters: the paper's closed formulas for model states (Rajbhandari et al. 2020,
 // arXiv:1910.02054, figure 1 and table 1), of any number of parameters and without a model.
 PlanReport model_states_report(double parameters, int ranks, const Options& options,
-                               const std::vector<StageKind>& stages);
+                               const std::vector<StageKind>& stages, int64_t device_memory);
 
 // The presets without doubles, with that of the configuration, and what they keep and send.
 std::vector<PresetPlan> predict_presets(std::vector<const Preset*> presets, const Config& config,

@@ -155,6 +155,12 @@ Json model_states_json(double parameters, int ranks, Options options, StageKind 
                     optimizer_bytes(options.optimizer, options.precision)});
   options.stage = stage;
   const SentElements sent = sent_elements(options, parameters, ranks);
+  options.stage = StageKind::ddp;  // all save the same
+  const auto [disk, snapshot, buffer] = checkpoint_bytes({.options = options,
+                                                          .ranks = ranks,
+                                                          .units = {int64_t(parameters)},
+                                                          .parameters = int64_t(parameters)},
+                                                         DeviceKind::cpu);
   Json memory = Json::array();
   for (const auto& [use, bytes] : {std::pair{"parameter", states.parameter},
                                    {"gradient", states.gradient},
@@ -166,17 +172,24 @@ Json model_states_json(double parameters, int ranks, Options options, StageKind 
           {"predicted_rest_total_bytes", states.total()},
           {"predicted_sent_bytes_per_rank",
            sent.gradient * double(size_of(communication_type(options))) +
-               sent.parameter * double(size_of(options.precision))}};
+               sent.parameter * double(size_of(options.precision))},
+          {"checkpoint",
+           {{"disk_bytes", disk},
+            {"host_bytes", {{"wait", buffer}, {"still", buffer}, {"snapshot", snapshot}}}}}};
 }
 
-std::string model_states_text(const Json& report, const Options& options) {
+std::string model_states_text(const Json& report, const Options& options, int64_t device_memory) {
   StageColumns<Json> table(report["stages"], "model states of a rank");
   for (const auto& [title, place] : {std::pair{"  parameter", "/memory/0/predicted_rest_bytes"},
                                      {"  gradient", "/memory/1/predicted_rest_bytes"},
                                      {"  optimizer", "/memory/2/predicted_rest_bytes"},
                                      {"total", "/predicted_rest_total_bytes"},
-                                     {"sent per step", "/predicted_sent_bytes_per_rank"}})
+                                     {"sent per step", "/predicted_sent_bytes_per_rank"},
+                                     {"a checkpoint on disk", "/checkpoint/disk_bytes"}})
     table.row(title, place, [](double b) { return digits(b / 1e9, 4) + " GB"; });
+  if (device_memory > 0)
+    table.row("fits " + human_bytes(device_memory), "/fits",
+              [](bool fits) { return std::string(fits ? "yes" : "no"); });
   return str(digits(report["parameters"], 6), " parameters, ", plural(report["ranks"], "rank"),
              ", ", as_is(report["precision"]), ": ", bytes_per_parameter(options), "\n\n",
              table.text(),
@@ -187,17 +200,21 @@ std::string model_states_text(const Json& report, const Options& options) {
 }  // namespace
 
 PlanReport model_states_report(double parameters, int ranks, const Options& options,
-                               const std::vector<StageKind>& stages) {
+                               const std::vector<StageKind>& stages, int64_t device_memory) {
   Json json{{"schema", 1},
             {"command", "plan"},
-            {"ok", true},
+            {"ok", false},
             {"ranks", ranks},
             {"parameters", int64_t(parameters)},
             {"steps", 1},
             {"precision", precision_name(options.precision)}};
-  for (const StageKind stage : stages)
-    json["stages"].push_back(model_states_json(parameters, ranks, options, stage));
-  return {model_states_text(json, options), json_text(json), true};
+  for (const StageKind stage : stages) {
+    Json row = model_states_json(parameters, ranks, options, stage);
+    if (device_memory > 0) row["fits"] = row["predicted_rest_total_bytes"] <= double(device_memory);
+    json["ok"] = json["ok"] || row.value("fits", true);
+    json["stages"].push_back(std::move(row));
+  }
+  return {model_states_text(json, options, device_memory), json_text(json), json["ok"]};
 }
 
 }  // namespace zl::cli
