@@ -193,10 +193,13 @@ std::string text_report(const TrainReport& report) {
   if (const StepRecord* evaluated = last_evaluated(report.result))
     text += row("held-out", str(digits(*evaluated->eval_loss, 6), " after step ", evaluated->step));
   if (json["skipped_steps"] > 0)
-    text += row("skipped", str(json["skipped_steps"].get<int64_t>(), " of ", steps.size(),
-                               " steps, because their gradient was not finite",
-                               last.loss_scale ? str("; loss scale ", *last.loss_scale)
-                                               : "; try a smaller learning rate"));
+    text += row("skipped",
+                str(json["skipped_steps"].get<int64_t>(), " of ", steps.size(),
+                    " steps, because their gradient was not finite",
+                    !last.loss_scale ? "; try a smaller learning rate"
+                    : report.setup.config.loss_scale.static_scale > 0
+                        ? str("; try a smaller fp16.loss_scale than the fixed ", *last.loss_scale)
+                        : str("; loss scale ", *last.loss_scale)));
   text += row("speed", str(short_number(json["tokens_per_second"]), " tokens/s, ",
                            milliseconds(json["seconds"].get<double>() / double(steps.size())),
                            " ms per step"));
