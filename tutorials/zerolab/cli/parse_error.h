@@ -52,6 +52,8 @@ std::string sentence_of(const App& app, const std::string& text) {
   const std::string word = unknown_word(app);
   auto known = command_names(command);
   if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
+  if (text.find(" required but received ") != text.npos)
+    return text.substr(0, text.find(':')) + " is given more than once";
   if (text.ends_with("disallowed flag override"))
     return "--" + text.substr(0, text.find(' ')) + " takes no value";
   if (word.empty()) return text;

@@ -49,7 +49,7 @@ inline long double read_scaled(std::string_view text, std::span<const NumberUnit
 }
 
 // A whole number between `least` and `most`: "100", "5e8", "7.5e9", "500M". K, M, G (or B) and T
-// are powers of 1,000. `advice`: what the message ends with.
+// are powers of 1,000. `advice`: what the message ends with where the number is above `most`.
 template <class Number = int64_t>
 Number read_count(std::string_view text, std::type_identity_t<Number> least = 0,
                   std::type_identity_t<Number> most = std::numeric_limits<Number>::max(),
@@ -58,9 +58,10 @@ Number read_count(std::string_view text, std::type_identity_t<Number> least = 0,
                                   {"G", 1e9L}, {"B", 1e9L}, {"T", 1e12L}};
   const bool open = most == std::numeric_limits<Number>::max();
   const std::string wrong = str("is not a whole number from ", least,
-                                open ? " up, such as 100, 5e8 or 500M" : str(" to ", most), advice);
-  const long double value = read_scaled(text, units, wrong, least, most);
-  require_input(value == std::floor(value), "'", text, "' ", wrong);
+                                open ? " up, such as 100, 5e8 or 500M" : str(" to ", most));
+  const long double value = read_scaled(text, units, wrong);
+  require_input(least <= value && value <= most && value == std::floor(value), "'", text, "' ",
+                wrong, value > most ? advice : "");
   return Number(value);
 }
 
