@@ -124,8 +124,10 @@ void Memory::out_of_memory(MemoryUse use, int64_t bytes, const std::string& why)
                         human_bytes(ledger_.live_total()), " = ", ledger_.holders(),
                         options_.pool != Pool::device
                             ? ". Try more ranks, which share what is offloaded, or a larger limit."
-                            : ". Try a smaller micro-batch, activation checkpointing, or a larger "
-                              "limit."),
+                        : use == MemoryUse::activation || ledger_.live(MemoryUse::activation) > 0
+                            ? ". Try a smaller micro-batch, activation checkpointing, or a larger "
+                              "limit."
+                            : ". Try a smaller model or a larger limit."),
                     events_.rank(), options_.pool, phase, unit, bytes);
 }
 

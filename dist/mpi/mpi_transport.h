@@ -44,7 +44,7 @@ std::optional<MpiInBuild> mpi_in_build();  // none: MPI is not built in
 // What to do where MPI is not built in.
 inline constexpr const char* kMpiCure =
     "install Open MPI (apt: openmpi-bin libopenmpi-dev) or MPICH (apt: mpich libmpich-dev), and "
-    "build again; -D ZEROLAB_MPI=ON says what is missing";
+    "build again; cmake --preset default -DZEROLAB_MPI=ON says what is missing";
 
 // Throws InputError, with a remedy, if MPI is not built in.
 inline MpiInBuild require_mpi() {

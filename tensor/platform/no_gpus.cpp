@@ -15,8 +15,8 @@ namespace {
 Gpus find_gpus(int) {
   return {.problem = "CUDA is not in this build",
           .cure =
-              "build it with the CUDA Toolkit (12.0 or later): cmake --preset default "
-              "-DZEROLAB_CUDA=ON, and build again; 'zerolab doctor' says why CUDA was left out"};
+              "cmake --preset default -DZEROLAB_CUDA=ON, with the CUDA Toolkit (12.0 or later), "
+              "and build again; 'zerolab doctor' says why CUDA was left out"};
 }
 
 void select_gpu(int) { not_built(); }

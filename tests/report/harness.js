@@ -40,6 +40,10 @@ function checkNumbers(window, say, all) {
     if (!path.includes("seconds") && (!text || Math.abs(text.value - expected) > text.room))
       say(`${path} is ${expected}, but the page shows ${element.textContent}`);
   }
+  const ran = (report.document?.stages ?? []).filter((stage) => stage.promised_equal_to);
+  if (ran.length && ran.every((stage) => stage.stage === stage.promised_equal_to) !==
+      document.querySelector(".cards").textContent.includes("nothing to compare with"))
+    say("it does not say whether a stage has the bits of another one");
   const stages = all ? report.document?.stages ?? [] : [];
   stages.forEach((stage, s) => [["memory", "bytes"], ["communication", "sent_bytes"]].forEach(
     ([list, word]) => (stage[list] ?? []).forEach((row, i) => Object.keys(row).forEach((key) => {

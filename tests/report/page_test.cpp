@@ -79,10 +79,11 @@ TEST_CASE("pages of odd runs, of failures and of training have no fault", "[repo
        page("failed at once", without_recordings(that_failed(report))),
        page("did not fit", that_did_not_fit(report)),
        page("train", with("train --model tiny --stage zero2 --ranks 2 --steps 5")),
+       page("alone", with("compare --stages ddp --model tiny --ranks 2 --steps 1")),
        page("no step", without_recordings(report))});
   CHECK(joined(checked.findings) == "");
   REQUIRE(checked.counted != "");
-  CHECK(json::parse(checked.counted)["pages"] == 12);
+  CHECK(json::parse(checked.counted)["pages"] == 13);
 }
 
 TEST_CASE("the browser finds a page that is broken on purpose", "[report]") {

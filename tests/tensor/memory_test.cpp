@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 #include <cstdlib>
 
@@ -115,8 +116,16 @@ TEST_CASE("OutOfMemory names rank, phase, unit, use, sizes, holders and what to 
   f.events.set_phase("backward");
   f.events.set_unit("h.3");
   const Tensor held = Tensor::empty(f.memory, MemoryUse::parameter, {768});
+  const std::string micro_batch = "Try a smaller micro-batch, activation checkpointing, ";
+  CHECK_THROWS_WITH(Tensor::empty(f.memory, MemoryUse::activation, {512}),
+                    Catch::Matchers::ContainsSubstring(micro_batch));
+  {
+    const Tensor x = Tensor::empty(f.memory, MemoryUse::activation, {1});
+    CHECK_THROWS_WITH(Tensor::empty(f.memory, MemoryUse::gradient, {512}),
+                      Catch::Matchers::ContainsSubstring(micro_batch));
+  }
   try {
-    Tensor::empty(f.memory, MemoryUse::gradient, {512});
+    Tensor::empty(f.memory, MemoryUse::gradient, {512});  // with model states alone
     FAIL("it fitted");
   } catch (const OutOfMemory& error) {
     CHECK((error.rank == 3 && error.phase == "backward" && error.unit == "h.3" &&
@@ -124,8 +133,8 @@ TEST_CASE("OutOfMemory names rank, phase, unit, use, sizes, holders and what to 
     CHECK(std::string(error.what()) ==
           "rank 3 is out of device memory in backward, unit h.3: asked for 2.00 KiB (2048 bytes) "
           "of gradient, the limit is 4.00 KiB "
-          "(4096 bytes), in use 3.00 KiB = parameter 3.00 KiB. Try a smaller micro-batch, "
-          "activation checkpointing, or a larger limit.");
+          "(4096 bytes), in use 3.00 KiB = parameter 3.00 KiB. Try a smaller model or a "
+          "larger limit.");
   }
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("--step shows the events before a rank failed, and then the error", "[
     });
   });
   CHECK(ran.code == 2);
-  CHECK(cli::contains(ran.out, "step    1  one"));
+  CHECK(cli::contains(ran.out, "event   1  one"));
   CHECK_FALSE(cli::contains(ran.out, "two"));
   CHECK(cli::contains(ran.out, "because of rank 1"));
 }

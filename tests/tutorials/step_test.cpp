@@ -168,14 +168,14 @@ TEST_CASE("colours of --step change nothing else, and NO_COLOR switches them off
   CHECK(cli::contains(colored, "~\x1b[0m\x1b[7m*\x1b[0m"));  // in flight
 }
 
-TEST_CASE("q and Ctrl-C leave --step with 130 and restore the terminal", "[tutorials]") {
-  for (const char* key : {"q", "\x03"}) {
+TEST_CASE("q leaves --step with 0, Ctrl-C with 130, and both restore the terminal", "[tutorials]") {
+  for (const auto& [key, left_with] : {std::pair{"q", 0}, {"\x03", 130}}) {
     LessonOnTerminal lesson("06_zero1", {"--ranks", "4", "--step"});
     next_picture(lesson);
     CHECK_FALSE(lesson.is_cooked());
     lesson.press(key);
     const auto [rest, code] = lesson.end();
-    CHECK(code == 130);
+    CHECK(code == left_with);
     CHECK(cli::contains(rest, "left before the end; nothing was judged"));
     CHECK_FALSE(cli::contains(rest, "RESULT"));
     CHECK(lesson.is_cooked());
@@ -206,8 +206,9 @@ TEST_CASE("without a terminal --step prints a line per event", "[tutorials]") {
   const cli::Finished finished = run_lesson("08_zero3", "--ranks 3 --step");
   CHECK(finished.code == 0);
   CHECK_FALSE(cli::contains(finished.out, "\x1b"));
-  cli::check_says(finished.out, {"step    1  data", "step   20  backward h.1   reduce ", "h.1:#+/",
-                                 "\nRESULT 08_zero3 PASS"});
+  cli::check_says(finished.out,
+                  {"\neach line: the state before its event acts\n", "event   1  data",
+                   "event  20  backward h.1   reduce ", "h.1:#+/", "\nRESULT 08_zero3 PASS"});
   CHECK(run_lesson("08_zero3", "--ranks 3 --step").out == finished.out);
 }
 
@@ -220,7 +221,7 @@ TEST_CASE("every lesson passes with --step on the reference, and 00 says that it
     CHECK(finished.err.empty());
     CHECK(cli::lines(finished.out).back().starts_with("RESULT " + name + " PASS"));
     CHECK(cli::contains(finished.out, "no events to step through") == (name == "00_doctor"));
-    CHECK(cli::contains(finished.out, "\nstep    1 ") == (name != "00_doctor"));
+    CHECK(cli::contains(finished.out, "\nevent   1 ") == (name != "00_doctor"));
   }
 }
 

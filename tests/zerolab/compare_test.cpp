@@ -165,6 +165,22 @@ TEST_CASE("compare prints times without exponents, and says where ranks take tur
              {"Times say little here: 64 ranks take turns on "});
 }
 
+TEST_CASE("what did not run is not said to be equal or timed", "[zerolab]") {
+  const Finished some = call("compare --device-memory 20MiB --steps 1 --stages zero1,zero2 -q");
+  CHECK(some.code == 0);
+  check_says(some.out, {"ddp does not fit", "zero1 does not fit",
+                        "All memory and traffic is as predicted, to the byte. Bits were not "
+                        "compared: no two of the stages that fit promise the same.\n"});
+  CHECK_FALSE(contains(some.out, "bitwise equal"));
+  CHECK(count(some.out, "loss, step 1") == 1);
+  const Finished two = call("compare --model tiny --steps 1 --stages zero3_qgz,zero3_qwz -q");
+  CHECK(contains(starting(two.out, "  |gathered weight - shard's|").at(0), " no bound "));
+  const Finished none = call("compare --model tiny --ranks 64 --steps 1 --device-memory 1KiB -q");
+  CHECK(none.code == 3);
+  check_says(none.out, {"No stage fits"});
+  CHECK_FALSE(contains(none.out, "Times say little"));
+}
+
 TEST_CASE("a comparison of losses or weights that are not finite is no success", "[zerolab]") {
   const std::string tiny = "--model tiny -q --precision bf16 ",
                     wild = tiny +

@@ -158,8 +158,8 @@ TEST_CASE("exercise check --step explains its letters and marks where the check 
   const auto shown = lines(bytes.out.substr(begin));
   CHECK(contains(shown[1], "# full"));
   CHECK(contains(shown[2], "~ full, only the local slice valid"));
-  CHECK(shown[3].starts_with("step"));
-  CHECK(contains(shown[3], mark));
+  CHECK(shown[4].starts_with("event"));
+  CHECK(contains(shown[4], mark));
   CHECK(count(bytes.out, mark) == 1);
   CHECK(count(bytes.out, "# full") == 1);
 
@@ -169,7 +169,7 @@ TEST_CASE("exercise check --step explains its letters and marks where the check 
                write_file(folder / "sum.cpp", stage_with(kUpdate, "if (comm().size() > 1) " + sum)),
                "--step"});
   CAPTURE(bits.out);
-  check_says(bits.out, {"from the first event; the check does not know", "\nstep    1 "});
+  check_says(bits.out, {"from the first event; the check does not know", "\nevent   1 "});
   CHECK_FALSE(contains(bits.out, mark));
 }
 

@@ -33,7 +33,12 @@ TEST_CASE("help and advice name zl as the user calls it", "[zerolab]") {
   check_says(by_zl("train --help").out,
              {"Usage: ../zl --preset tsan train ", "\n  ../zl --preset tsan train --model tiny",
               "'../zl --preset tsan train --help-all' lists"});
-  CHECK_FALSE(contains(by_zl("train --help-all").out, "zerolab train"));
+  for (const std::string command : {"train", "launch", "config"})
+    CHECK_FALSE(contains(by_zl("train --help-all").out, "zerolab " + command));
+  check_refused(by_zl("train --ranks 65"), "; '../zl --preset tsan plan' takes more ranks");
+  check_refused(by_zl("launch -n 2"), "such as: ../zl --preset tsan launch -n 2 -- train ");
+  check_refused(by_zl("train --backend nccl --ranks 2"),
+                "start them with ../zl --preset tsan launch -n 2 -- train");
   check_refused(by_zl("train --stpes 3"), "\nTry '../zl --preset tsan train --help'.\n");
 }
 

@@ -153,7 +153,8 @@ TEST_CASE("plan says what fits in text and exit code", "[zerolab]") {
   CHECK(contains(fits.out, "Take "));
   CHECK(call("plan --model gpt2 --device-memory 1MiB").code == 3);
   // The ZeRO paper's figure 1: 120, 31.4, 16.6 and 1.88 GB, there with 12 bytes of optimizer state.
-  CHECK(contains(call("plan --parameters 7.5e9 --ranks 64 --precision bf16").out, "1.875 GB"));
+  check_says(call("plan --parameters 7.5e9 --ranks 64 --precision bf16").out,
+             {"1.875 GB", "7,500,000,000 parameters, ", "\n    optimizer, master weights "});
 }
 
 TEST_CASE(
@@ -201,7 +202,11 @@ TEST_CASE("plan says what a checkpoint takes, and a run takes that", "[zerolab]"
     CHECK_FALSE(of(none).contains("predicted_peak_host_bytes"));
   CHECK(of(save + "snapshot")["predicted_peak_host_bytes"][0] == 12 * 34752 / 3);
   CHECK(of(save + "still --as cuda")["predicted_peak_host_bytes"][0] == 1 << 20);
-  check_says(call("plan --model tiny --ranks 3").out, {"a checkpoint on disk ", "406.50 KiB"});
+  const std::string plain = call("plan --model tiny --ranks 3").out;
+  check_says(plain, {"a checkpoint on disk ", "406.50 KiB"});
+  CHECK_FALSE(contains(plain, "host memory of a save"));
+  check_says(call("plan --model tiny --ranks 3 --save-every 1").out,
+             {"\n    host memory of a save (wait, still) ", "  host memory of a save (snapshot) "});
 
   const ScratchFolder folder;
   int64_t host = 0;

@@ -155,7 +155,7 @@ int run(int argc, const char* const* argv, const About& about,
     if (std::fflush(stdout) == 0) return code;
     failure = {cli::kNotWritten, "the output cannot be written"};
   } catch (const Left& left) {
-    failure = {130, left.what()};
+    failure = {left.code, left.what()};
   } catch (...) {
     failure = cli::failure_of(std::current_exception(), 0);
   }

@@ -15,7 +15,8 @@ namespace {
 constexpr const char* kKeys = "[n]ext  [b]ack  [u]nit  [m]emory  [c]ommunication  [?] help  [q]uit";
 constexpr const char* kHelp =
     "   n, space or Enter: next event   b: event before   u: next event of another\n"
-    "   unit   m: memory by use   c: calls of rank 0   q: leave the lesson\n";
+    "   unit   m: memory by use   c: calls of rank 0   q: leave the lesson\n"
+    "   the picture: the state before the event acts\n";
 
 // Keys come one by one and are not echoed while this object lives. Ctrl-C is a key too, so no
 // signal finds the terminal changed.
@@ -51,7 +52,7 @@ int draw(const std::string& text, int last) {
 }
 
 std::string plain_line(const Snapshot& rank0, int64_t event, int ranks) {
-  std::string line = "step";
+  std::string line = "event";
   const auto column = [&](size_t end, const std::string& text) {
     line.resize(std::max(end - text.size(), line.size() + 1), ' ');
     line += text;
@@ -69,6 +70,7 @@ std::string plain_line(const Snapshot& rank0, int64_t event, int ranks) {
 
 void print_events(const Recording& recording, int64_t first, const std::string& mark) {
   for (const std::string& line : recording.legend()) std::printf("%s\n", line.c_str());
+  std::printf("each line: the state before its event acts\n");
   for (int64_t e = first; e < recording.events(); ++e)
     std::printf("%s%s%s\n", plain_line(*recording.at(e)[0], e, recording.ranks()).c_str(),
                 e == first && !mark.empty() ? "  <- " : "", e == first ? mark.c_str() : "");
@@ -108,7 +110,7 @@ void show_events(const Recording& recording, int64_t first, const std::string& m
       case 'c': toggle(Panel::communication); break;
       case '?': note = kHelp; break;
       case '\x03':
-      case 'q': throw Left();
+      case 'q': throw Left(key == 'q' ? 0 : 130);
       default: note = str("   '", key, "' does nothing; ? lists the keys\n");
     }
   }

@@ -14,9 +14,11 @@ using recording::Recording;
 using recording::Row;
 using recording::Snapshot;
 
-// The learner left with q or Ctrl-C.
+// The learner left with q, or with Ctrl-C and so with exit code 130.
 class Left : public std::exception {
  public:
+  explicit Left(int code) : code(code) {}
+  const int code;
   const char* what() const noexcept override { return "left before the end; nothing was judged"; }
 };
 

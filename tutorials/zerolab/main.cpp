@@ -54,11 +54,7 @@ class Help : public CLI::Formatter {
     return shown(o->get_description());
   }
   std::string make_footer(const CLI::App* app) const override {
-    std::string text = shown(app->get_footer());
-    for (const std::string before : {"\n  ", "'"})  // of a command
-      for (size_t at = 0; (at = text.find(before + "zerolab ", at)) != text.npos; ++at)
-        text.replace(at + before.size(), 7, called_as());
-    return text + "\n";
+    return shown(app->get_footer()) + "\n";
   }
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
@@ -70,7 +66,8 @@ class Help : public CLI::Formatter {
   }
 
  private:
-  std::string shown(std::string text) const {
+  std::string shown(const std::string& of_commands) const {
+    std::string text = as_called(of_commands);
     const size_t cut = text.find('\f');
     if (cut == text.npos) return text;
     shortened_ |= !all_;

@@ -266,6 +266,12 @@ TEST_CASE("golden writes a run that check losses compares, with its tensors", "[
   check_ends(check(kTraces + "fsdp-N3-A1.json.gz", "fsdp2", 3, "--units " + (folder / "units")), 0,
              "688 of 35,376 elements are padding\nas planned\n");
   check_refused(call("golden " + golden + " --model tiny --steps 1"), "golden");
+  const std::string mixed = folder / "mixed";
+  std::filesystem::create_directory(mixed);
+  write_file(mixed + "/tokens.bin", "mine");
+  check_refused(call("golden " + mixed + " --model tiny --steps 1"), "a new or empty folder");
+  CHECK(files_in(mixed) == words("tokens.bin"));
+  CHECK(read_file(mixed + "/tokens.bin") == "mine");
   for (const std::string other : {"optimizer.type=SGD", "optimizer.params.bias_correction=false",
                                   "zerolab.no_weight_decay=*bias",
                                   R"(optimizer={"type":"Adam","params":{"adam_w_mode":false}})"})

@@ -2,6 +2,7 @@
 // and what it must compute, send and keep.
 
 #include <bit>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tensor/io/safetensors.h"
@@ -68,6 +69,8 @@ int golden(RunOptions& options) {
                     o.no_weight_decay.empty(),
                 "golden is for AdamW with one weight decay, because parity.py makes no other");
   const RunFolder folder(options.out, RunFolder::For::train);
+  require_input(std::filesystem::is_empty(options.out), "golden needs a new or empty folder, and '",
+                options.out, "' has files");
   write_files({{folder.file("tokens.bin"), token_bytes(data)}});
   Metrics metrics(folder.file("metrics.jsonl"), false);
   const auto save = [&](Trainer& t, const char* name) {

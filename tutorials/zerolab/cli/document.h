@@ -78,7 +78,8 @@ std::string text_of(const std::string& key, const Json& value) {
   if (value.is_boolean()) return value ? "yes" : "no";
   if (value.is_string()) return printable_line(value.template get<std::string>());
   if (value.is_number() && key.ends_with("_per_second"))
-    return format("%.1f G%s/s", double(value) * 1e-9, key.ends_with("bytes_per_second") ? "B" : "");
+    return format("%.1f G%s/s", double(value) * 1e-9,
+                  key.ends_with("bytes_per_second") ? "B" : "FLOP");
   if (value.is_number_float()) return digits(value, value < 1e6 ? 7 : 3);
   if (value.is_number() && key.ends_with("bytes")) return human_bytes(value);
   if (!value.is_object()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);

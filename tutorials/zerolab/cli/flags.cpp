@@ -1,7 +1,6 @@
 #include "tutorials/zerolab/cli/flags.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 
 #include "tutorials/zerolab/cli/parse_error.h"
 
@@ -15,11 +14,6 @@ Flags::Flags(CLI::App& app, Invocation& invocation, const std::string& name,
 
 CLI::App& add_commands(CLI::App& app, const std::string& name, const std::string& description) {
   return *app.add_subcommand(name, description)->require_subcommand(1);
-}
-
-std::string called_as() {
-  const char* zl = std::getenv("ZL_COMMAND");
-  return zl != nullptr && *zl != '\0' ? zl : "zerolab";
 }
 
 std::string read_name(const std::string& text) {

@@ -10,9 +10,6 @@
 
 namespace zl::cli {
 
-// "./zl" if zl, which says it in ZL_COMMAND, started this program; else "zerolab".
-std::string called_as();
-
 // The name of a file or folder. Throws InputError if it is empty.
 std::string read_name(const std::string& text);
 

@@ -243,7 +243,11 @@ StageKind read_stage(const std::string& text) {
 
 Dtype read_precision(const std::string& text) {
   constexpr Dtype types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
-  return types[choose(text, {"fp32", "bf16", "fp16"})];
+  const std::vector<std::string> names = {"fp32", "bf16", "fp16"};
+  for (const auto& [torch, name] :
+       {std::pair{"float32", "fp32"}, {"bfloat16", "bf16"}, {"float16", "fp16"}})
+    require_input(text != torch, "'", text, "' is PyTorch's name; write '", name, "'");
+  return types[choose(text, names)];
 }
 
 std::vector<StageKind> read_stages(const std::string& text, std::vector<const Preset*>* presets) {
@@ -271,14 +275,14 @@ bool RunOptions::given(std::string_view flag) const {
 
 void require_groups_used(const ConfigSource& source, const std::vector<StageKind>& stages,
                          bool machine) {
-  const bool given = source.replicas > 0 || source.ranks_per_node > 0;
-  if (given && !machine && std::ranges::none_of(stages, [](StageKind stage) {
-        return file_of(stage).groups != VariantGroups::none;
-      }))
+  const auto groups = [](StageKind stage) { return file_of(stage).groups; };
+  if (source.replicas > 0 && std::ranges::count(stages, VariantGroups::replicas, groups) == 0)
+    throw UsageError("--replicas is for the stage hsdp, which is not selected; leave it out");
+  if (source.ranks_per_node > 0 && !machine &&
+      std::ranges::count(stages, VariantGroups::none, groups) == std::ssize(stages))
     throw UsageError(
-        "--ranks-per-node and --replicas are for the stages zero3_hpz, zero3_qgz and hsdp, and "
-        "none "
-        "is selected; leave them out");
+        "--ranks-per-node is for the stages zero3_hpz, zero3_qgz and hsdp, and none is selected; "
+        "leave it out");
 }
 
 }  // namespace zl::cli

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -29,9 +30,25 @@ inline std::string printable(std::string_view text, std::string_view replacement
 // The same for a text that must stay on one line, such as a file's name: \n for a line feed.
 inline std::string printable_line(std::string_view text) { return zl::printable(text); }
 
+// "./zl" if zl, which says it in ZL_COMMAND, started this program; else "zerolab".
+inline std::string called_as() {
+  const char* zl = std::getenv("ZL_COMMAND");
+  return zl != nullptr && *zl != '\0' ? zl : "zerolab";
+}
+
+// The text with commands of zerolab as the user can type them. They begin a line of examples or are
+// quoted; launch and train may stand in a sentence as they are.
+inline std::string as_called(std::string text) {
+  for (const std::string_view before :
+       {"\n  zerolab ", "'zerolab ", "`zerolab ", " zerolab launch ", " zerolab train "})
+    for (size_t at = 0; (at = text.find(before, at)) != text.npos; ++at)
+      text.replace(text.find('z', at), 7, called_as());
+  return text;
+}
+
 // A line on stderr.
 inline void say(const std::string& sentence, const char* by = "zerolab") {
-  std::fprintf(stderr, "%s: %s\n", by, printable(sentence).c_str());
+  std::fprintf(stderr, "%s: %s\n", by, printable(as_called(sentence)).c_str());
 }
 
 // As a word of a command for a POSIX shell.

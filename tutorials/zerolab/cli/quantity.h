@@ -49,7 +49,7 @@ inline long double read_scaled(std::string_view text, std::span<const NumberUnit
 }
 
 // A whole number between `least` and `most`: "100", "5e8", "7.5e9", "500M". K, M, G (or B) and T
-// are powers of 1,000. `advice`: what the message ends with.
+// are powers of 1,000. `advice`: what the message ends with where the number is above `most`.
 template <class Number = int64_t>
 Number read_count(std::string_view text, std::type_identity_t<Number> least = 0,
                   std::type_identity_t<Number> most = std::numeric_limits<Number>::max(),
@@ -59,11 +59,11 @@ Number read_count(std::string_view text, std::type_identity_t<Number> least = 0,
   const bool open = most == Number(std::numeric_limits<int64_t>::max());
   const bool widest = uint64_t(most) == std::numeric_limits<uint64_t>::max();
   const std::string end = widest ? "2^64 - 1" : most == Number(1e9) ? "1e9" : str(most);
-  const std::string wrong =
-      str("is not a whole number from ", least, open ? " up" : " to " + end,
-          most < 10'000 ? ", such as 4" : ", such as 100, 5e8 or 500M", advice);
-  const long double value = read_scaled(text, units, wrong, least, most);
-  require_input(value == std::floor(value), "'", text, "' ", wrong);
+  const std::string wrong = str("is not a whole number from ", least, open ? " up" : " to " + end,
+                                most < 10'000 ? ", such as 4" : ", such as 100, 5e8 or 500M");
+  const long double value = read_scaled(text, units, wrong);
+  require_input(least <= value && value <= most && value == std::floor(value), "'", text, "' ",
+                wrong, value > most ? advice : "");
   return Number(value);
 }
 

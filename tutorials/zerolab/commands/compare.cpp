@@ -86,7 +86,7 @@ Examples:
   zerolab compare
   zerolab compare --model tiny --ranks 3 --steps 20 --stages zero1,zero3 --out runs/a
   zerolab compare --ranks 3 --precision bf16 --set gradient_accumulation_steps=4
-  zerolab compare --device-memory 12MiB
+  zerolab compare --device-memory 20MiB
 
 Exit codes: 0 all equal and as predicted, 1 not so, 2 usage, 3 no stage fits, 4 communication)"
     "\f"

@@ -85,7 +85,7 @@ int check(const ConfigOptions& options) {
       if (f.severity == Severity::warning) f.severity = Severity::error;
   Json document = document_of("config check", options, findings);
   std::string text;
-  for (const ConfigFinding& f : findings) text += to_string(f) + "\n";
+  for (const ConfigFinding& f : findings) text += as_called(to_string(f)) + "\n";
   for (const Severity severity : {Severity::error, Severity::warning, Severity::note}) {
     const int64_t n = count(findings, severity);
     document[str(name(severity), "s")] = n;
@@ -97,7 +97,8 @@ int check(const ConfigOptions& options) {
 
 int explain(const ConfigOptions& options) {
   const LoadedConfig loaded = load(options);
-  for (const ConfigFinding& f : loaded.findings) std::fprintf(stderr, "%s\n", to_string(f).c_str());
+  for (const ConfigFinding& f : loaded.findings)
+    std::fprintf(stderr, "%s\n", as_called(to_string(f)).c_str());
   Json document = document_of("config explain", options, loaded.findings);
   const int64_t errors = count(loaded.findings, Severity::error);
   require_input(errors == 0 || options.json, "the settings have ", plural(errors, "error"),

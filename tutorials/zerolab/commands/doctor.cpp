@@ -35,14 +35,19 @@ std::string line_of(const std::string& what, Json values) {
        {std::pair{"problem", "cannot be used: "}, {"cure", ". How to fix it: "}})
     if (values.contains(key) && values[key].is_string())
       text += begin + values[key].get<std::string>();
+  const std::string left_out = "not compiled: ";
+  if (const std::string build = values.value("build", ""); build.starts_with(left_out)) {
+    text += ". Why it was left out: " + build.substr(left_out.size());
+    values.erase("build");
+  }
   const Json gpus = values.value("gpus", Json::array());
   const std::string unusable = text.empty() ? "" : "built_in";
   for (const std::string key : {"problem", "cure", "gpus", "usable", unusable.c_str()})
     values.erase(key);
   if (const std::string others = text_of("", values); !others.empty())
     text += (text.empty() ? "" : "; ") + others;
-  std::string lines =
-      what + std::string(10 - what.size(), ' ') + (text.empty() ? "none" : text) + "\n";
+  if (text.empty()) return "";
+  std::string lines = what + std::string(10 - what.size(), ' ') + text + "\n";
   for (const Json& gpu : gpus) lines += line_of("GPU " + gpu["index"].dump(), gpu);
   return lines;
 }

@@ -49,7 +49,12 @@ int launch() {
       words += word == "--backend" ? word + "=" : word + " ";
     // A link to this program, which ps shows by its path.
     plan.command.insert(plan.command.begin(), std::filesystem::read_symlink("/proc/self/exe"));
-    if (words.find("--backend=mpi ") != words.npos) become_mpirun(plan);
+    if (words.find("--backend=mpi ") != words.npos) {
+      require_input(!plan.share_gpu,
+                    "--share-gpu lets ranks on NCCL share a GPU, but ranks on MPI "
+                    "use none; leave one of the two out");
+      become_mpirun(plan);
+    }
   }
   return run_launched_ranks(plan, standard_error());
 }

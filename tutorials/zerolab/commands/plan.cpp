@@ -88,9 +88,10 @@ PlanReport plan_parameters(const PlanOptions& o, const Options& options) {
   const bool variants =
       std::ranges::any_of(o.stages, [](StageKind stage) { return file_of(stage).is_variant(); });
   if (variants || !o.presets.empty() || transport_of(o) != Transport::threads)
-    throw UsageError(
-        "--parameters has the paper's formulas for model states alone: leave out --backend, "
-        "variants and systems as shipped");
+    throw UsageError(str("--parameters has the paper's formulas for model states alone: ",
+                         variants || !o.presets.empty() ? "--stages takes ddp, zero1, zero2 and "
+                                                          "zero3 with it"
+                                                        : "leave out --backend"));
   return model_states_report(*o.parameters, o.source.ranks, options, o.stages,
                              o.spec.device_memory);
 }
@@ -139,7 +140,7 @@ as rank 0 of any number of ranks. So peaks are exact, and nothing needs the memo
 Examples:
   zerolab plan --model gpt2 --ranks 8
   zerolab plan --model gpt2-xl --ranks 8 --device-memory 24GiB --as cuda
-  zerolab plan --model gpt2-xl --ranks 16 --machine a100-80gb --precision bf16 --overlap on
+  zerolab plan --model gpt2-xl --ranks 16 --machine a100-80gb --precision bf16
   zerolab plan --parameters 7.5e9 --ranks 64 --precision bf16
 
 Exit codes: 0 fine, 2 usage or configuration, 3 no listed stage fits)"

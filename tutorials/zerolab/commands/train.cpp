@@ -38,13 +38,16 @@ std::vector<int32_t> read_prompt(const std::string& text) {
 // the data are token ids, which are not turned into text.
 std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetup& setup) {
   const bool text = setup.windows->data().file_format(0) == std::string_view("text");
-  const bool asked =
-      options.sample.value_or(0) > 0 || options.text.prompt != TrainOptions().text.prompt;
-  require_input(text || !asked,
+  const bool prompt = options.text.prompt != TrainOptions().text.prompt;
+  require_input(options.sample != 0 || !prompt,
+                "--sample 0 writes no text, so --prompt has no effect; leave it out");
+  require_input(text || (options.sample.value_or(0) == 0 && !prompt),
                 "the data are token ids, not text, so --sample and --prompt have no effect; leave "
                 "them out");
   if (options.sample == 0 || !text) return std::nullopt;
   const int64_t vocab = setup.spec.model.vocab;
+  require_input(options.text.top_k <= vocab, "--top-k ", options.text.top_k,
+                " is more than the vocabulary of ", vocab);
   for (const int32_t token : options.text.prompt)
     require_input(token < vocab, "--prompt has a byte ", token,
                   ", which is outside the vocabulary of ", vocab);
@@ -280,7 +283,15 @@ int train(TrainOptions options) {
   TrainingRun run(options, setup, is_first(process));
   if (!options.quiet) std::fputs(describe(setup).c_str(), stderr);
   if (!options.quiet && !note.empty()) say(note, "note");
-  return run.run();
+  try {
+    return run.run();
+  } catch (const OutOfMemory& e) {  // what to try depends on the stage, which memory does not know
+    const char* advice = e.pool != Pool::device ? ""
+                         : shards_parameter(setup.spec.engine.stage)
+                             ? " With more ranks each keeps a smaller shard."
+                             : " A higher ZeRO stage keeps less on each of several ranks.";
+    throw OutOfMemory(e.what() + std::string(advice), e.rank, e.pool, e.phase, e.unit, e.asked);
+  }
 }
 
 constexpr const char* kTrainFooter =

@@ -90,11 +90,12 @@ PlanReport plan_report(const std::vector<StagePlan>& plans, const std::vector<Pr
     });
   };
   byte_rows(table, false);
-  for (const auto& [title, place] :
-       {std::pair{"a checkpoint on disk", "/checkpoint/disk_bytes"},
-        {"  on the host, wait or still", "/checkpoint/host_bytes/still"},
-        {"  on the host, snapshot", "/checkpoint/host_bytes/snapshot"}})
-    table.row(title, place, human_bytes);
+  table.row("a checkpoint on disk", "/checkpoint/disk_bytes", human_bytes);
+  if (spec.checkpoint.saves())
+    for (const auto& [title, place] :
+         {std::pair{"  host memory of a save (wait, still)", "/checkpoint/host_bytes/still"},
+          {"  host memory of a save (snapshot)", "/checkpoint/host_bytes/snapshot"}})
+      table.row(title, place, human_bytes);
   fits(spec.device_memory, "", "predicted_peak_total_bytes", "predicted_init_peak_total_bytes");
   fits(spec.host_memory, " of the host", "predicted_peak_host_bytes", "");
   return {head + table.text() + "\n" + preset_text(presets), json_text(json), json["ok"]};
@@ -180,17 +181,18 @@ Json model_states_json(double parameters, int ranks, Options options, StageKind 
 
 std::string model_states_text(const Json& report, const Options& options, int64_t device_memory) {
   StageColumns<Json> table(report["stages"], "model states of a rank");
-  for (const auto& [title, place] : {std::pair{"  parameter", "/memory/0/predicted_rest_bytes"},
-                                     {"  gradient", "/memory/1/predicted_rest_bytes"},
-                                     {"  optimizer", "/memory/2/predicted_rest_bytes"},
-                                     {"total", "/predicted_rest_total_bytes"},
-                                     {"sent per step", "/predicted_sent_bytes_per_rank"},
-                                     {"a checkpoint on disk", "/checkpoint/disk_bytes"}})
+  for (const auto& [title, place] :
+       {std::pair{"  parameter", "/memory/0/predicted_rest_bytes"},
+        {"  gradient", "/memory/1/predicted_rest_bytes"},
+        {"  optimizer, master weights", "/memory/2/predicted_rest_bytes"},
+        {"total", "/predicted_rest_total_bytes"},
+        {"sent per step", "/predicted_sent_bytes_per_rank"},
+        {"a checkpoint on disk", "/checkpoint/disk_bytes"}})
     table.row(title, place, [](double b) { return digits(b / 1e9, 4) + " GB"; });
   if (device_memory > 0)
     table.row("fits " + human_bytes(device_memory), "/fits",
               [](bool fits) { return std::string(fits ? "yes" : "no"); });
-  return str(digits(report["parameters"], 6), " parameters, ", plural(report["ranks"], "rank"),
+  return str(with_commas(report["parameters"]), " parameters, ", plural(report["ranks"], "rank"),
              ", ", as_is(report["precision"]), ": ", bytes_per_parameter(options), "\n\n",
              table.text(),
              "\nThese are model states only (GB = 1e9 bytes), as in the ZeRO paper's Table 1. "

@@ -10,6 +10,7 @@
 #include "dist/nccl/nccl_transport.h"
 #include "tensor/cpu/compute_threads.h"
 #include "tutorials/zerolab/cli/interrupt.h"
+#include "tutorials/zerolab/cli/printable.h"
 #include "tutorials/zerolab/run/machine.h"
 
 namespace zl::cli {
@@ -121,7 +122,7 @@ DeviceChoice choose_device(const RunOptions& options, Dtype precision, int ranks
   if (options.tf32 && !choice.tf32)
     notes.push_back("--tf32 has no effect in bf16 and fp16, which multiply no fp32 matrices");
   for (const std::string& note : notes)
-    if (!options.quiet) std::fprintf(stderr, "note: %s\n", note.c_str());
+    if (!options.quiet) say(note, "note");
   return choice;
 }
 
@@ -158,7 +159,7 @@ std::string describe(const DeviceChoice& device, int ranks) {
 
 std::optional<LaunchedRank> launched_rank(RunOptions& options) {
   const LaunchEnvironment found = launch_environment(variable);
-  if (!found.note.empty() && !options.quiet) std::fprintf(stderr, "note: %s\n", found.note.c_str());
+  if (!found.note.empty() && !options.quiet) say(found.note, "note");
   const bool mpi = options.backend == Wanted::mpi, asked = mpi || options.backend == Wanted::nccl;
   require_input(!asked || found.rank, mpi ? "--backend mpi" : "--backend nccl",
                 ": ranks are processes, and this one was started by no launcher; ",

@@ -36,7 +36,8 @@ void require_room(StageKind stage, Pool pool, int64_t each, int ranks, const std
   if (!unknown && all > left)
     refuse(stage, pool, each,
            str("so ", exact(all), " on ", plural(ranks, "rank"), ", but ", place, " still has ",
-               exact(left)));
+               exact(left)),
+           ranks > 1 && pool == Pool::device && !shards_parameter(stage) ? "a higher stage, " : "");
 }
 
 // [B] of host memory at the peak of a step or of a save, which may begin long after the start.

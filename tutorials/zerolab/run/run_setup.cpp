@@ -63,7 +63,7 @@ void print_findings(std::vector<ConfigFinding> findings, const RunOptions& optio
   }
   for (const ConfigFinding& f : findings)
     if (f.severity != Severity::note || !options.quiet)
-      std::fprintf(stderr, "%s\n", printable(to_string(f)).c_str());
+      std::fprintf(stderr, "%s\n", printable(as_called(to_string(f))).c_str());
 }
 
 // A pattern of zerolab.no_weight_decay that matches no parameter is probably a typo.

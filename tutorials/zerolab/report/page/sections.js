@@ -40,7 +40,8 @@ function keptCard() {
     stage: result.stage, quantity: result.kept(), formula: result.kept({pool: "host"})?.value
       ? "on the device; the rest is on the host" : ranks > 1 ? KEPT[result.stage] : KEPT.ddp})),
   `P ${whole ? `= ${P} ` : ""}parameters, G ${whole ? `= ${G} ` : ""}gradients, O ${
-    whole ? `= ${O} ` : ""}optimizer state with master weights; N = ${plural(ranks, "rank")}`);
+    whole ? `= ${O} ` : ""}optimizer state${
+    of("master_weights") ? " with master weights" : ""}; N = ${plural(ranks, "rank")}`);
 }
 
 function peakCard() {
@@ -89,6 +90,9 @@ function resultCard() {
   if (!doc.bits_promised) return card("Equality", doc.ok ? "all checks passed" : "checks failed",
     "NCCL adds in an order of its choice: bits are not compared", []);
   const equal = ranStages.filter((result) => result.data.bitwise_equal);
+  if (ranStages.every(({stage, data}) => stage === data.promised_equal_to))
+    return card("Equal bits", "nothing to compare with", "no two stages that ran promise the same",
+      [], doc.ok ? "" : "A check of this run failed.");
   return card("Equal bits", `${equal.length} of ${ranStages.length}`,
     "stages end with the losses, gradient norms and weights of their reference, bit for bit",
     ranStages.map(({stage, data}) => ({stage, formula: `weights ${data.weights_hash}`,
