@@ -218,7 +218,7 @@ TEST_CASE("a judge that does not judge is an error, or a failed check if it was 
   const Grade unknown =
       grade(exercise, file,
             with(R"(echo '{"check": "no tape", "outcome": "errored", "meaning": "", "details": "",)"
-                 R"( "output": "", "event": 0, "seconds": 0}')"),
+                 R"( "output": "", "event": 0, "seconds": 0, "costs": []}')"),
             first);
   CHECK(unknown.points() == 0);
   for (const char* script : {"echo no library; exit 127", "echo no library"})

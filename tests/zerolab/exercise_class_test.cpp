@@ -1,4 +1,4 @@
-// zerolab exercise check --all DIR --csv FILE: the files of a class.
+// zerolab exercise check --all DIR --csv FILE, and board DIR: the files of a class.
 
 #include <signal.h>
 
@@ -125,10 +125,66 @@ TEST_CASE("a class whose grading is interrupted or killed keeps the rows that ar
     if (signal == SIGINT) CHECK(files_in(folder / "tmp").empty());
     std::filesystem::remove(csv);
   }
+  const Finished board = stopped_at("3/4 cid", SIGINT, "exercise board " + students);
+  CHECK((board.code == 130 && board.out.empty()));
+  CHECK(contains(board.err, "grading ended at student 'cid'\n"));
   const Finished early = graded(SIGINT, "1/4 ann");
   CHECK(early.code == 130);
   CHECK(contains(early.err, "grading ended at student '"));
   CHECK(std::filesystem::exists(csv) == contains(early.err, " rows\n"));
+}
+
+TEST_CASE("the board compares files with 100 points by bytes, then calls, then lines",
+          "[zerolab]") {
+  const ScratchFolder folder;
+  const std::string solutions = ZEROLAB_SOURCE_DIR "/tests/exercises/right/",
+                    students = folder / "class", name = "08_mixed_precision.cpp",
+                    right = read_file(solutions + name);
+  const auto changed = [&](const std::string& what, const std::string& by) {
+    return std::string(right).replace(right.find(what), what.size(), by);
+  };
+  submit(students, "ann", name, right + "\nnamespace {\n  // int y;\n[[maybe_unused]] int x;\n}\n");
+  submit(students, "ben", name, right);
+  submit(students, "cid", name,  // sends each number twice, and has as many lines as ben
+         changed("const bool overflow",
+                 "sum_over_ranks(shard_.comm, shard_.memory, 0, {\"again\", Purpose::norm}); "
+                 "const bool overflow"));
+  submit(students, "dot", name, changed("scale_ *= 2", "scale_ *= 4"));
+  submit(students, "eve", "notes.txt", "later");
+  submit(students, "ben", "01_rms_norm.cpp", read_file(solutions + "01_rms_norm.cpp"));
+  submit(folder / "zero1", "ann", "05_zero1.cpp", read_file(kSolution));
+  using Json = nlohmann::ordered_json;
+  const auto board = [](const std::string& line) {
+    const Json all = Json::parse(document("exercise board " + line + " -q"));
+    CHECK((all["schema"] == 1 && all["command"] == "exercise board"));
+    return all;
+  };
+  const Json all = board(students + " --exercise 8"), &rows = all["submissions"];
+  CAPTURE(all.dump());
+  CHECK((all["exercise"] == "08_mixed_precision" && all["without_100_points"] == 2));
+  REQUIRE(rows.size() == 3);
+  const Json &ben = rows[0], &ann = rows[1], &cid = rows[2];
+  CHECK((ben["student"] == "ben" && ann["student"] == "ann" && cid["student"] == "cid"));
+  for (const char* key : {"bytes_at_peak", "bytes_sent", "calls"}) {
+    CHECK((ben[key] == ann[key] && ben[key] > 0));
+    const bool twice = key != std::string("bytes_at_peak");
+    CHECK(cid[key] == ben[key].get<int>() * (twice ? 2 : 1));
+  }
+  CHECK((cid["lines"] == ben["lines"] && ann["lines"] == ben["lines"].get<int>() + 3));
+
+  CHECK(board(students + " --exercise 8") == all);  // also in another run
+  const Finished text = call("exercise board " + students + " --exercise 08");
+  CHECK(contains(text.err, "5/5 eve, ETA "));
+  check_says(text.out, {"  student  bytes at peak  bytes sent  calls  lines\n  ben  ", "\n  ann  ",
+                        "\n  cid  ", "\nwithout 100 points  2\n"});
+
+  const Json lines_only = board(students);  // an exercise without ranks
+  CHECK((lines_only["exercise"] == "01_rms_norm" && lines_only["without_100_points"] == 4));
+  CHECK(lines_only["submissions"][0]["calls"].is_null());
+  CHECK(lines_only["submissions"][0]["lines"] > 40);
+
+  const Json stage = board(folder / "zero1")["submissions"][0];
+  for (const char* key : {"bytes_at_peak", "bytes_sent", "calls", "lines"}) CHECK(stage[key] > 0);
 }
 
 }  // namespace cli

@@ -169,7 +169,7 @@ zl "that it has no tests is a usage error" 2 "this tree has no tests" test
 # --- words that are checked before anything is built ---------------------------------------------------
 
 new_tree words
-zl "exercise needs one of its commands" 2 "list, start, check, hint or pack, not ''" exercise
+zl "exercise needs one of its commands" 2 "list, start, check, hint, board or pack, not ''" exercise
 zl "a word that is none is named" 2 "not 'lst'" exercise lst
 zl "test names the folders that there are" 2 "there is no folder tests/nonesuch" test nonesuch
 check "which are those of the tree" says "there are: dist"

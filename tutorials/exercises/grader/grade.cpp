@@ -63,6 +63,16 @@ std::string first_lines(const std::string& text, const std::string& file) {
   return all;
 }
 
+int64_t code_lines(const std::string& text) {
+  int64_t lines = 0;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find_first_not_of(" \t\r");
+    lines += first != line.npos && line.compare(first, 2, "//") != 0;
+  }
+  return lines;
+}
+
 std::string failure(const ChildEnd& end, const std::string& file) {
   if (end.timed_out)
     return str("the compiler took longer than ", kPatience.count(), " s and was stopped");
@@ -87,6 +97,7 @@ std::string build(const Exercise& exercise, const Toolchain& toolchain, const st
   // A copy in a folder without headers: quotes would find those beside the file first. The same
   // name each time lets ccache find what it has compiled before.
   const std::string text = read_text(grade.file);
+  grade.lines = code_lines(text);
   std::ofstream source(fs::path(folder) / kSource, std::ios::binary);
   require_input(bool(source << text << std::flush), "cannot write to ", folder, "; ", kMoreSpace);
   ChildLimits limits{.time = kPatience, .memory = 4l << 30, .file = kLargestObject};
@@ -136,7 +147,8 @@ std::string build(const Exercise& exercise, const Toolchain& toolchain, const st
 NLOHMANN_JSON_SERIALIZE_ENUM(Outcome, {{Outcome::skipped, "skipped"},
                                        {Outcome::passed, "passed"},
                                        {Outcome::failed, "failed"}})
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckResult, outcome, meaning, details, output, event, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckResult, outcome, meaning, details, output, event, seconds,
+                                   costs)
 
 int Grade::points() const {
   int sum = 0;

@@ -2,6 +2,7 @@
 // judge check the program. Neither the judge nor this process runs the student's code.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct CheckResult {
   std::string output;   // what the student's code printed, shortened
   int64_t event = 0;    // of rank 0, where the failure begins; 0: unknown
   double seconds = 0;
+  // Of each rank: its memory at the peak [B], what it sent [B], its calls. Empty: not measured.
+  std::vector<std::array<int64_t, 3>> costs;
 };
 
 struct Grade {
@@ -28,6 +31,7 @@ struct Grade {
   std::string warnings;              // of the compiler
   std::vector<CheckResult> results;  // empty if refused
   double build_seconds = 0;
+  int64_t lines = 0;  // of the file, that are neither blank nor only a // comment
   std::string junit;  // the checks as Catch2's JUnit reporter writes them, if that was asked for
 
   int points() const;

@@ -155,8 +155,8 @@ class Lines final : public Catch::StreamingReporterBase {
     all.options.check = info.name;
     all.group = tags_of(info).group;
     if (all.first_group.empty()) all.first_group = all.group;
-    all.verdict = {
-        {"check", info.name}, {"meaning", ""}, {"details", ""}, {"event", 0}, {"output", ""}};
+    all.verdict = {{"check", info.name}, {"meaning", ""}, {"details", ""},
+                   {"event", 0},         {"output", ""},  {"costs", Json::array()}};
     begin_ = Clock::now();
   }
   void assertionEnded(const Catch::AssertionStats& stats) override {
@@ -235,6 +235,7 @@ Record observe() {
   const ChildEnd end = run_program(limits);
   all.verdict["output"] = shortened(end.output);
   const Record record = record_of(end, limits);
+  if (record.texts.contains("costs")) all.verdict["costs"] = record.rows<Costs>("costs");
   SUCCEED();  // Catch2's JUnit reporter omits a case without an assertion
   return record;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -115,8 +116,21 @@ class Draw {
   uint64_t next_ = 0;
 };
 
-// Runs `body` once per rank, each with a record, which Record::add() joins. What ended the
-// communication becomes texts["communication"].
+// What a rank costs: its memory at the peak [B], what it sends [B], its calls. Rows "costs" of a
+// record have those of each rank, for `exercise board`.
+using Costs = std::array<int64_t, 3>;
+
+// From now on, by the rank's events.
+inline void count_costs(EventStream& events, Costs& costs) {
+  events.listen([&costs, live = int64_t{0}](const Event& event) mutable {
+    if (event.kind == EventKind::allocate) costs[0] = std::max(costs[0], live += event.bytes);
+    if (event.kind == EventKind::release) live -= event.bytes;
+    if (event.kind == EventKind::collective_end) costs[1] += event.bytes, ++costs[2];
+  });
+}
+
+// Runs `body` once per rank, each with a record, which Record::add() joins, and puts "costs". What
+// ended the communication becomes texts["communication"].
 Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>& body);
 
 // Runs one check on the student's code. With step_from the record may be empty. What it throws

@@ -40,14 +40,19 @@ bool write_all(const Record& record) {
 
 Record run_on_ranks(int ranks, const std::function<void(Communicator&, Record&)>& body) {
   std::vector<Record> records(static_cast<size_t>(ranks));
+  std::vector<Costs> costs(records.size());
+  const auto run_rank = [&](Communicator& comm) {
+    count_costs(comm.events(), costs[size_t(comm.rank())]);
+    body(comm, records[size_t(comm.rank())]);
+  };
   Record all;
   try {
-    run_ranks(ranks, [&](Communicator& comm) { body(comm, records[size_t(comm.rank())]); },
-              {.timeout = kRankTimeout, .grace = kRankGrace});
+    run_ranks(ranks, run_rank, {.timeout = kRankTimeout, .grace = kRankGrace});
   } catch (const CommunicationError& e) {
     all.texts["communication"] = e.what();
   }
   for (int r = 0; r < ranks; ++r) all.add(r, records[size_t(r)]);
+  all.put_rows("costs", costs);
   return all;
 }
 

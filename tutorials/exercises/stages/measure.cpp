@@ -78,10 +78,12 @@ Record measure(const CheckOptions& options) {
     spec.backends = on_gpus(usable);
   }
   std::vector<WatchedRank> ranks(static_cast<size_t>(spec.ranks));
+  std::vector<Costs> costs(ranks.size());
   recording::Recording recording(spec.ranks);
   const bool steps = options.step_from >= 0;
   spec.make_stage = [&](std::vector<Unit>& units, Communicator& comm, Memories memories,
                         const Options& o) -> std::unique_ptr<Stage> {
+    count_costs(comm.events(), costs[size_t(comm.rank())]);
     auto watched =
         std::make_unique<WatchedStage>(ranks[size_t(comm.rank())], units, comm, memories, o);
     if (steps)
@@ -93,7 +95,9 @@ Record measure(const CheckOptions& options) {
     show(spec, recording, options.step_from);
     return {};
   }
-  return record_of(run_training(spec, reading(c, ranks)), ranks);
+  Record record = record_of(run_training(spec, reading(c, ranks)), ranks);
+  if (!c.reads_weights) record.put_rows("costs", costs);
+  return record;
 }
 
 }  // namespace zl::exercises

@@ -144,6 +144,7 @@ void add_exercise(CLI::App& exercise, Invocation& invocation) {
       "Hints go from gentle to nearly the answer. Each one ends with the command for the next "
       "one.");
 
+  add_exercise_board(exercise, invocation);
   add_exercise_pack(exercise, invocation);
 }
 

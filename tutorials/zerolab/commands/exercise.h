@@ -1,4 +1,4 @@
-// What the commands of `zerolab exercise` share; each of check and pack has a file.
+// What the commands of `zerolab exercise` share; pack has a file, and check and board have one.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 namespace zl::cli {
 
 void add_exercise_check(CLI::App& exercise, Invocation& invocation);
+void add_exercise_board(CLI::App& exercise, Invocation& invocation);
 void add_exercise_pack(CLI::App& exercise, Invocation& invocation);
 
 // "./zl exercise hint 05" as the user calls this program: zl says in ZL_COMMAND how it was called.

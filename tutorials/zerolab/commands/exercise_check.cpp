@@ -1,4 +1,4 @@
-// zerolab exercise check: grades the file of one student, or those of a class.
+// zerolab exercise check and board: grade the file of one student, or those of a class.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -42,6 +42,12 @@ struct CheckCommand {
   std::string device = "cpu";
   bool json = false, quiet = false, force = false, step = false;
 };
+
+constexpr const char* kBoardFooter =
+    R"(Grades the file of each subfolder of DIR with the same sizes and data. Of those with 100
+points it compares a rank's bytes at the peak, the bytes it sends, its calls, and the lines that are
+neither blank nor only a // comment: the first that differs decides. Without ranks there are lines.
+Exit codes: 0 all files were graded, 2 usage, no such folder, or no compiler, 130 Ctrl-C)";
 
 exercises::GradeOptions grade_options(const CheckCommand& command, const std::string& student) {
   return {.seed = exercises::seed_of(student),
@@ -141,22 +147,31 @@ int check_one(const CheckCommand& command, const Exercise& exercise, const Toolc
 std::vector<Submission> submissions_of(const std::string& folder, const std::string& name) {
   std::error_code error;
   std::vector<Submission> all;
-  require_input(fs::is_directory(folder, error), "--all: there is no folder '", folder, "'");
+  require_input(fs::is_directory(folder, error), "there is no folder '", folder, "'");
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string student = entry.path().filename();
     if (entry.is_directory(error) && !student.starts_with(".") && student != "__MACOSX")
       all.push_back(submission_in(entry.path(), name, student));
   }
-  require_input(!all.empty(), "--all: '", folder,
-                "' has no subfolder; each student needs one, with ", name, " in it");
+  require_input(!all.empty(), "'", folder,
+                "' has no subfolder; each student needs one, with NN_name.cpp in it");
   std::ranges::sort(all, {}, &Submission::student);
   return all;
 }
 
-// What the machine does not allow is thrown: it is no fault of a student.
+// The first one of which a student has a file.
+Exercise exercise_in(const std::string& folder, const Toolchain& toolchain) {
+  for (const Exercise& one : all_exercises(toolchain))
+    for (const Submission& submission : submissions_of(folder, file_name(one)))
+      if (fs::path(submission.file).filename() == file_name(one)) return one;
+  throw InputError(str("no subfolder of '", folder,
+                       "' has a file that is named as an exercise is, such as 05_zero1.cpp"));
+}
+
+// With --csv, or the board. What the machine does not allow is thrown: it is no fault of a student.
 int check_class(const CheckCommand& command, const Exercise& exercise, const Toolchain& toolchain) {
   std::vector<Submission> all = submissions_of(command.all, file_name(exercise));
-  const OutputFile writable(command.csv, "", command.force);  // or says early that it is not
+  if (!command.csv.empty()) OutputFile(command.csv, "", command.force);  // says early what is wrong
   require_machine(command, toolchain);
   const std::string csv = printable_line(command.csv);
   Progress progress(int64_t(all.size()), command.quiet);
@@ -168,7 +183,8 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
       progress.item(printable_line(one.student));
       end_if_interrupted();
       if (one.problem.empty()) try {
-          const auto options = grade_options(command, one.student);
+          const auto options =
+              grade_options(command, command.student.empty() ? one.student : command.student);
           one.grade = exercises::grade(exercise, one.file, toolchain, options);
         } catch (const exercises::UnreadableFile& e) {
           one.problem = e.what();
@@ -181,11 +197,16 @@ int check_class(const CheckCommand& command, const Exercise& exercise, const Too
     progress.clear();
     const std::string kept =
         rows == 0 ? " was not written" : str(" has ", rows, " of ", all.size(), " rows");
-    std::fprintf(stderr, "zerolab: grading ended at student '%s'; %s%s\n",
-                 printable_line(all[rows].student).c_str(), csv.c_str(), kept.c_str());
+    std::fprintf(stderr, "zerolab: grading ended at student '%s'%s\n",
+                 printable_line(all[rows].student).c_str(),
+                 csv.empty() ? "" : ("; " + csv + kept).c_str());
     throw;
   }
   progress.clear();
+  if (csv.empty()) {
+    print_board(exercise, all, command.json);
+    return kFine;
+  }
   std::printf("%s, %zu with all points, mean %.1f\n%s: %s, one per student\n",
               plural(int64_t(rows), "student").c_str(), full, points / double(rows), csv.c_str(),
               plural(int64_t(rows), "row").c_str());
@@ -196,7 +217,8 @@ int check(const CheckCommand& command) {
   if (command.force && (command.csv + command.gradescope + command.junit).empty())
     throw UsageError("--force has no effect without a file to write");
   const Toolchain toolchain = exercises::find_toolchain();
-  const Exercise exercise = find_exercise(command.which, toolchain);
+  const Exercise exercise = command.which.empty() ? exercise_in(command.all, toolchain)
+                                                  : find_exercise(command.which, toolchain);
   return (command.all.empty() ? check_one : check_class)(command, exercise, toolchain);
 }
 
@@ -232,6 +254,19 @@ void add_exercise_check(CLI::App& exercise, Invocation& invocation) {
     flags.excludes("--all", of_one);
   flags.excludes("--json", "--step");
   flags.footer(kExerciseCheckFooter);
+}
+
+void add_exercise_board(CLI::App& exercise, Invocation& invocation) {
+  auto command = std::make_shared<CheckCommand>();
+  command->student = "board";  // all files get its sizes and data
+  Flags flags(exercise, invocation, "board", "compare the files of a class that have 100 points",
+              [command] { return check(*command); });
+  flags.name("DIR", "", "the folder with a subfolder for each student", command->all);
+  flags.name("--exercise", "NN", "default: the first that DIR has files of", command->which);
+  flags.toggle("--json", "print one JSON document instead of text", command->json);
+  flags.toggle("-q,--quiet", "no progress", command->quiet);
+  flags.required("DIR");
+  flags.footer(kBoardFooter);
 }
 
 }  // namespace zl::cli

@@ -1,7 +1,8 @@
-// What `zerolab exercise check` prints and writes about a graded file.
+// What `zerolab exercise check` and `board` print and write about graded files.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tutorials/exercises/grader/grade.h"
 
@@ -34,5 +35,9 @@ std::string grade_junit(const exercises::Exercise& exercise, const Submission& s
 // a student as a formula. And the row above it with the names of these columns.
 std::string csv_row(const exercises::Exercise& exercise, const Submission& submission);
 std::string csv_names(const exercises::Exercise& exercise);
+
+// The submissions with 100 points, those that cost least first, and how many others there are.
+void print_board(const exercises::Exercise& exercise, const std::vector<Submission>& all,
+                 bool as_json);
 
 }  // namespace zl::cli
