@@ -148,7 +148,7 @@ class Description {
                    n = double(seconds.size() / steps.seconds.size());
         Calls& calls = all[{kernel, shape}][place_of(kernel, operations, bytes)];
         calls.operations = operations, calls.bytes = bytes, calls.count += n;
-        calls.seconds += n * std::max(spread_of(seconds).quartile, 1e-9);
+        calls.seconds += n * std::max(spread_of(seconds).median, 1e-9);
       }
     }
     for (const auto& [of, places] : all) {
