@@ -137,7 +137,8 @@ class Description {
       spec.steps = kWarmUp + timed_steps_;
       progress_.item(str("kernels in ", precision_name(type), " at width ", size.width, ", ",
                          plural(ranks, "rank")));
-      const TimedSteps steps = time_kernels(spec, kWarmUp);
+      const TimedSteps steps =
+          time_kernels(spec, kWarmUp, gpu_ ? TimedBy::device : TimedBy::thread);
       for (const auto& [call, seconds] : steps.calls) {
         const std::string kernel = call.name.substr(0, call.name.find(' '));
         if (call.bytes == 0 || kernel == "upload" || kernel == "download") continue;

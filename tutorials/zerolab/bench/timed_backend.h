@@ -24,12 +24,16 @@ struct TimedKernel {
 };
 using KernelSeconds = std::map<TimedKernel, std::vector<double>>;  // [s] of each call
 
+// The device's own clock; or the time in which a rank's thread had a core, of kernels on one thread
+// of a CPU: other programs hardly change that.
+enum class TimedBy { device, thread };
+
 // For one rank, on its own thread. Not of stages that quantize: their kernels are not the
 // backend's.
 class TimedBackend final : public Backend {
  public:
   // `timed`: null means the CPU's.
-  explicit TimedBackend(std::unique_ptr<Backend> timed = nullptr);
+  explicit TimedBackend(std::unique_ptr<Backend> timed = nullptr, TimedBy clock = TimedBy::device);
 
   // From now on calls are timed; earlier ones are forgotten.
   void begin();
@@ -116,6 +120,7 @@ class TimedBackend final : public Backend {
 
   const std::unique_ptr<Backend> owned_;
   Backend& inner_;
+  const TimedBy clock_;
   KernelSeconds calls_;
   // The last calls, whose times are not read yet.
   std::vector<std::pair<TimedKernel, std::function<double()>>> clocks_;
@@ -131,6 +136,6 @@ struct TimedSteps {
 
 // Trains as `spec` says, and returns the steps after the first `warm_up`. Rethrows any error of a
 // rank.
-TimedSteps time_kernels(GptTrainingSpec spec, int64_t warm_up);
+TimedSteps time_kernels(GptTrainingSpec spec, int64_t warm_up, TimedBy clock = TimedBy::device);
 
 }  // namespace zl::cli
