@@ -6,7 +6,7 @@
 // three. The others agree within the rounding of their sums.
 //
 // Only kernel::matmul and its siblings (tensor/kernels.h) call the kernels: they check shapes, take
-// workspace from the Memory and append an event. In tensor/reference/ each stands before its
+// workspace from the Memory and append an event. In tensor/reference/ each call is followed by its
 // kernel. A kernel never allocates, and does not repeat those checks. All tensors are contiguous.
 // Outputs come last and are handles to memory that the caller owns.
 #pragma once

@@ -1,5 +1,5 @@
 // What the calls of kernels (tensor/kernels.h) have in common. In the files of this folder each
-// call stands before its kernel: what fits, what it costs, what it computes. A kernel runs on
+// call is followed by its kernel: what fits, what it costs, what it computes. A kernel runs on
 // the backend of its output, a transfer on that of the tensor on the device; either may be another
 // one than the reference.
 #pragma once

@@ -12,7 +12,7 @@ namespace zl::cli {
 inline constexpr int64_t kMiB = int64_t(1) << 20;
 
 // Samples of one quantity. Reports use the median, because one interruption would move a mean.
-// Times that a prediction rests on are the lower quartile: other programs only make them longer.
+// The lower quartile is for short steps, which other programs can only make longer.
 struct Spread {
   double median = 0, min = 0, max = 0, quartile = 0;
 };

@@ -70,8 +70,6 @@ std::string sentence_of(const App& app, const std::string& text) {
     return path + " needs a command: " + list_of(known);
   }
   if (text.ends_with(" missing")) return text.substr(0, text.find(':')) + " needs a value";
-  if (text.find(" required but received ") != text.npos)
-    return text.substr(0, text.find(':')) + " is given more than once";
   if (text.ends_with("disallowed flag override"))
     return "--" + text.substr(0, text.find(' ')) + " takes no value";
   if (!text.ends_with(" is required")) return text;

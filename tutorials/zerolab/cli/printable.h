@@ -37,7 +37,7 @@ inline std::string called_as() {
 }
 
 // The text with commands of zerolab as the user can type them. They begin a line of examples or are
-// quoted; launch and train may stand in a sentence as they are.
+// quoted; launch and train also appear in a sentence without quotes.
 inline std::string as_called(std::string text) {
   for (const std::string_view before :
        {"\n  zerolab ", "'zerolab ", "`zerolab ", " zerolab launch ", " zerolab train "})

@@ -46,7 +46,9 @@ struct CheckCommand {
 constexpr const char* kBoardFooter =
     R"(Grades the file of each subfolder of DIR with the same sizes and data. Of those with 100
 points it compares a rank's bytes at the peak, the bytes it sends, its calls, and the lines that are
-neither blank nor only a // comment: the first that differs decides. Without ranks there are lines.
+neither blank nor only a // comment: the first that differs decides. Exercises without ranks are
+compared by lines alone.
+
 Exit codes: 0 all files were graded, 2 usage, no such folder, or no compiler, 130 Ctrl-C)";
 
 exercises::GradeOptions grade_options(const CheckCommand& command, const std::string& student) {

@@ -24,9 +24,9 @@ void require_no_rank() {
   const char* rank = std::getenv("RANK");
   const auto others = launch_environment([rank](const char* name) -> const char* {
     const std::string_view variable = name;
-    return variable == "WORLD_SIZE" && !rank ? nullptr
-           : variable == "MASTER_ADDR"       ? "here"
-                                             : std::getenv(name);
+    return variable == "WORLD_SIZE" && !(rank && *rank) ? nullptr
+           : variable == "MASTER_ADDR"                  ? "here"
+                                                        : std::getenv(name);
   });
   const LaunchedRank other = others.rank.value_or(LaunchedRank());
   require_input(

@@ -38,12 +38,13 @@ std::vector<int32_t> read_prompt(const std::string& text) {
 // the data are token ids, which are not turned into text.
 std::optional<TextSample> plan_sample(const TrainOptions& options, const RunSetup& setup) {
   const bool text = setup.windows->data().file_format(0) == std::string_view("text");
-  const bool prompt = options.text.prompt != TrainOptions().text.prompt;
-  require_input(options.sample != 0 || !prompt,
-                "--sample 0 writes no text, so --prompt has no effect; leave it out");
-  require_input(text || (options.sample.value_or(0) == 0 && !prompt),
-                "the data are token ids, not text, so --sample and --prompt have no effect; leave "
-                "them out");
+  const TextSample usual = TrainOptions().text;
+  const bool asked = options.text.prompt != usual.prompt || options.text.top_k != usual.top_k ||
+                     options.text.temperature != usual.temperature;
+  require_input(
+      text ? options.sample != 0 || !asked : options.sample.value_or(0) == 0 && !asked,
+      text ? "--sample 0 writes no text, so " : "the data are token ids, not text, so --sample, ",
+      "--prompt, --temperature and --top-k have no effect; leave them out");
   if (options.sample == 0 || !text) return std::nullopt;
   const int64_t vocab = setup.spec.model.vocab;
   require_input(options.text.top_k <= vocab, "--top-k ", options.text.top_k,
